@@ -1,0 +1,2 @@
+"""placeholder replaced below"""
+__version__ = "0.2.0"
