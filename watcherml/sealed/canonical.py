@@ -58,7 +58,7 @@ def parse_json(text: str | bytes, path: str = "$") -> Any:
         return number
 
     def whole(word: str) -> int | float:
-        if len(word) <= 16 or abs(int(word)) <= MAX_SAFE_INTEGER:
+        if len(word) <= 15 or abs(int(word)) <= MAX_SAFE_INTEGER:
             return int(word)
         number = finite(word)  # a double of integral value, such as 1e20, is spelled without an exponent
         if _number(number, path) != word:

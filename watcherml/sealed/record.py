@@ -51,7 +51,7 @@ class Record:
         """Raise ``InvalidValue`` if a rule across fields is broken; the default has none."""
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.to_data() == other.to_data()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.to_data() == other.to_data()
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -151,14 +151,14 @@ def thaw(value: Any) -> Any:
     return value
 
 
-@functools.lru_cache(maxsize=None)
-def _hints(cls: type[Record]) -> dict[str, Any]:
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
 
-def _plan(cls: type[Record]) -> dict[str, Any]:
+def _plan(cls: Any) -> dict[str, Any]:
     hints = _hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _coerce(annotation: Any, value: Any, path: str, from_json: bool) -> Any:

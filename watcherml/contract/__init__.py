@@ -1,0 +1,1 @@
+"""What a person declares before any compute: success, limits, permissions, identity. Sealed values only."""

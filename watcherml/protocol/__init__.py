@@ -1,0 +1,1 @@
+"""The values that pass between planning, trials, verdict and campaign. No effects."""

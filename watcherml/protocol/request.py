@@ -1,0 +1,72 @@
+"""``TrialRequest``: what one fresh process is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from watcherml.contract.entrypoint import TrainingEntrypoint
+from watcherml.sealed.device import Device
+from watcherml.sealed.fields import (
+    Bound,
+    CampaignId,
+    Digest,
+    Identity,
+    Items,
+    Json,
+    MetricName,
+    Name,
+    ProposalId,
+    RunId,
+    Seconds,
+    TrialId,
+)
+from watcherml.sealed.record import Record
+
+Role = Literal["control", "probe", "full", "confirmation"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrialRequest(Record):
+    """A sealed order. The worker echoes its digest, so that a result can belong to nothing else.
+
+    ``proposal_id`` is None for the control. ``max_steps`` None means the configured length. Holds no paths of
+    this machine; those stand in ``Launch``.
+    """
+
+    KIND: ClassVar[str] = "trial-request"
+
+    request_id: TrialId
+    campaign_id: CampaignId
+    trial_id: TrialId
+    run_id: RunId
+    role: Role
+    plan_digest: Digest
+    contract_digest: Digest
+    source_run_id: RunId
+    proposal_id: ProposalId | None
+    config: Json
+    config_digest: Digest
+    environment: Annotated[Mapping[str, str], Items(0, 4)]
+    entrypoint: TrainingEntrypoint
+    device: Device
+    progress_metric: MetricName
+    max_steps: Annotated[int, Bound(1, 10**12, "steps")] | None
+    timeout_seconds: Seconds
+    grace_seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch(Record):
+    """Where a trial runs on this machine; never exported and never part of a verdict."""
+
+    KIND: ClassVar[str] = "trial-launch"
+
+    request_digest: Digest
+    project: Name
+    project_root: Name
+    store_path: Name
+    python: Name
+    dataset_path: Identity | None
+    log_limit_bytes: Annotated[int, Bound(1_024, 100_000_000, "bytes")] = 1_000_000
