@@ -19,7 +19,7 @@ class Source(Record):
 
     ``last_step`` is the last optimizer step that was seen (None: none), ``logging_gap`` the largest distance in
     steps between two logged points; the control trial has to run past both. ``requested_bytes`` is the size
-    that could not be allocated.
+    that could not be allocated. ``supports`` names the capabilities that act on a cause the diagnosis found.
     """
 
     run_id: RunId
@@ -32,6 +32,7 @@ class Source(Record):
     requested_bytes: ByteCount | None
     phase: Line
     dataset_fingerprint: Identity | None
+    supports: tuple[Name, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

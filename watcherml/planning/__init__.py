@@ -1,0 +1,1 @@
+"""What could be tried: capabilities, proposals, authorization. Pure functions of values."""

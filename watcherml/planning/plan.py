@@ -1,0 +1,123 @@
+"""Turning capabilities into an ordered, permitted, sealed plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watcherml.contract.contract import RecoveryContract
+from watcherml.planning.rules import checkpointing, micro_batch, sequence
+from watcherml.planning.rules.draft import Draft, Found, combine
+from watcherml.protocol.plan import RecoveryPlan, Skipped, Source
+from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
+
+PLANNER_VERSION = 1
+_RULES: tuple[Callable[[Found], tuple[list[Draft], list[Skipped]]], ...] = (
+    micro_batch.drafts,
+    checkpointing.drafts,
+    sequence.drafts,
+)
+
+
+def make_plan(
+    contract: RecoveryContract,
+    source: Source,
+    capabilities: tuple[Capability, ...],
+    skipped: tuple[Skipped, ...],
+    *,
+    include_approval_required: bool,
+    max_proposals: int,
+) -> RecoveryPlan:
+    """Return the plan: proposals in the order in which they would be tried, and what was left out and why.
+
+    Deterministic: equal arguments give equal bytes.
+    """
+    found = {capability.name: capability for capability in capabilities}
+    drafts: list[Draft] = []
+    left_out = list(skipped)
+    for rule in _RULES:
+        made, reasons = rule(found)
+        drafts += made
+        known = {one.capability for one in left_out}
+        left_out += [reason for reason in reasons if reason.capability not in known]
+    drafts += _combinations(drafts)
+    proposals: list[Proposal] = []
+    for draft in sorted(drafts, key=lambda one: (one.tier, one.slug)):
+        reason = _not_permitted(draft, contract, include_approval_required)
+        if not reason and len(proposals) >= max_proposals:
+            reason = f"The plan holds at most {max_proposals} proposals."
+        if reason:
+            left_out.append(Skipped(draft.slug, reason))
+        else:
+            proposals.append(_seal(draft, source))
+    return RecoveryPlan(
+        contract=contract,
+        source=source,
+        capabilities=capabilities,
+        proposals=tuple(proposals),
+        skipped=tuple(left_out),
+        control_max_steps=control_steps(source),
+        notes=_notes(contract, proposals),
+        planner_version=PLANNER_VERSION,
+    )
+
+
+def control_steps(source: Source) -> int:
+    """Return the steps of the control trial: past the last seen step and the largest gap between two of them."""
+    return (source.last_step or 0) + source.logging_gap + 2
+
+
+def automatic_ids(plan: RecoveryPlan) -> tuple[str, ...]:
+    """Return the proposals that may run without anybody's approval, in order."""
+    return tuple(one.proposal_id for one in plan.proposals if one.authority == "automatic")
+
+
+def approval_ids(plan: RecoveryPlan) -> tuple[str, ...]:
+    """Return the proposals that need an authorization, in order."""
+    return tuple(one.proposal_id for one in plan.proposals if one.authority == "approval_required")
+
+
+def _combinations(drafts: list[Draft]) -> list[Draft]:
+    """Return each micro-batch rung together with checkpointing."""
+    switches = [draft for draft in drafts if draft.rule == "checkpointing_on"]
+    rungs = [draft for draft in drafts if draft.rule == "micro_batch_ladder"]
+    return [combine(rung, switch, tier=rung.tier + 3.5) for switch in switches for rung in rungs]
+
+
+def _not_permitted(draft: Draft, contract: RecoveryContract, include_approval_required: bool) -> str:
+    if draft.authority == "approval_required" and not include_approval_required:
+        return "Needs a person's approval, and this plan was asked for automatic proposals only."
+    missing = contract.permissions.missing_for(
+        approval=draft.authority == "approval_required", semantic=draft.semantic, high_risk=draft.risk == "high"
+    )
+    return f"The contract does not permit it: {missing} is off." if missing else ""
+
+
+def _seal(draft: Draft, source: Source) -> Proposal:
+    return Proposal(
+        proposal_id=draft.slug,
+        title=draft.title,
+        changes=draft.changes,
+        environment={},
+        authority=draft.authority,
+        risk=draft.risk,
+        semantic=draft.semantic,
+        effective_batch=draft.effective_batch,
+        policy_rule=draft.rule,
+        evidence_ids=draft.evidence_ids,
+        expected_effect=draft.expected_effect,
+        cautions=draft.cautions,
+        predicted_peak_bytes=None,
+        config_digest=config_digest(apply_changes(source.config, draft.changes)),
+    )
+
+
+def _notes(contract: RecoveryContract, proposals: list[Proposal]) -> tuple[str, ...]:
+    notes = []
+    if contract.control and contract.probe_candidates == 0:
+        notes.append("The control takes the only probe; candidates go straight to their full trial.")
+    if not contract.control:
+        notes.append("The control trial is off: nothing shows that the failure repeats in a fresh process.")
+    waiting = sum(one.authority == "approval_required" for one in proposals)
+    if waiting:
+        notes.append(f"{waiting} of {len(proposals)} proposals run only after a person approves them.")
+    return tuple(notes)

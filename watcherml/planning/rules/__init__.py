@@ -1,0 +1,1 @@
+"""One file a family of interventions; each turns capabilities into drafts of proposals."""

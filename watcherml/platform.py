@@ -1,0 +1,143 @@
+"""The few calls that differ by operating system, each with a fallback.
+
+Linux is the tested system. Elsewhere a missing facility makes a guarantee weaker, never an error;
+``describe`` tells which ones are missing so that ``watcher doctor`` can say it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class ProcessId(NamedTuple):
+    """A process that cannot be mistaken for a later one with the same pid.
+
+    ``started`` is seconds since 1970 as psutil reports it; ``boot_id`` changes with every boot of the machine.
+    """
+
+    pid: int
+    started: float
+    boot_id: str
+
+
+def boot_id() -> str:
+    """Return a text that is the same for one boot of this machine (and PID namespace, where known)."""
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + "/" + namespace
+    except OSError:
+        import psutil
+
+        return f"boot-{int(psutil.boot_time())}"
+
+
+def this_process() -> ProcessId:
+    """Return the identity of the calling process."""
+    import psutil
+
+    return ProcessId(os.getpid(), round(psutil.Process().create_time(), 2), boot_id())
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Tell whether that very process still runs here; a zombie counts as gone."""
+    import psutil
+
+    if process.boot_id != boot_id():
+        return False
+    try:
+        found = psutil.Process(process.pid)
+        # Two readers of the start time may round differently; a recycled pid is further off than this.
+        return abs(found.create_time() - process.started) < 1.0 and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def become_subreaper() -> bool:
+    """Make orphaned descendants children of this process (Linux); False where that does not exist."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def new_session_options() -> dict[str, Any]:
+    """Return the ``subprocess.Popen`` options that detach a child from this terminal and process group."""
+    if os.name == "nt":
+        flags = 0x00000200 | 0x08000000  # CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW
+        return {"creationflags": flags}
+    return {"start_new_session": True}
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL`` for 9 and so on; ``signal N`` for an unknown number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def make_private_dir(path: Path) -> None:
+    """Create a folder and its parents, the last one readable by its owner only."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write beside the target and rename over it, so that a reader sees the old bytes or the new ones."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[bool]:
+    """Hold an advisory lock on a file for the block; yields False at once if another process holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield _try_lock(descriptor)
+    finally:
+        os.close(descriptor)  # releases the lock
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def describe() -> dict[str, str]:
+    """Return what this system lacks, by facility, in words for ``watcher doctor``."""
+    weaker: dict[str, str] = {}
+    if not sys.platform.startswith("linux"):
+        weaker["subreaper"] = "orphaned descendants of a trial are found by their environment marker only"
+    if os.name == "nt":
+        weaker["signals"] = "a trial is ended without a chance to clean up"
+    return weaker

@@ -1,0 +1,1 @@
+"""Recording a run: config, metrics, code, environment, resources. Never harms training."""

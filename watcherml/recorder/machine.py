@@ -1,0 +1,42 @@
+"""Facts about the machine and this process, without names of hosts or users."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+import psutil
+
+
+def collect() -> dict[str, Any]:
+    """Return processor, memory (bytes), system and process facts."""
+    memory = psutil.virtual_memory()
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "memory_bytes": memory.total,
+        "python": platform.python_version(),
+        "in_notebook_kernel": "ipykernel" in sys.modules,
+    }
+
+
+def process_state() -> dict[str, Any]:
+    """Return what this process uses now: resident memory (bytes), threads, open files where known."""
+    process = psutil.Process()
+    with process.oneshot():
+        facts: dict[str, Any] = {
+            "pid": process.pid,
+            "rss_bytes": process.memory_info().rss,
+            "threads": process.num_threads(),
+            "host_available_bytes": psutil.virtual_memory().available,
+        }
+    return facts
+
+
+def argv() -> list[str]:
+    """Return the command line of this process."""
+    return list(sys.argv)

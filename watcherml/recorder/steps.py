@@ -1,0 +1,62 @@
+"""Optimizer steps, counted inside a trial by somebody other than the entrypoint's own claim."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+
+class StepCounter:
+    """Counts ``step()`` marks and the calls of each optimizer."""
+
+    def __init__(self) -> None:
+        self.marks = 0
+        self.optimizers: Counter[int] = Counter()
+        self.watches_optimizers = False
+        self._kept: list[Any] = []  # an id is only unique while its optimizer lives
+
+    def hook_torch(self) -> None:
+        """Count the steps of every torch optimizer from now on; needs torch to be imported already."""
+        if "torch" not in sys.modules or self.watches_optimizers:
+            return
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(self._called)
+        self.watches_optimizers = True
+
+    def _called(self, optimizer: Any, *_: Any) -> None:
+        if id(optimizer) not in self.optimizers:
+            self._kept.append(optimizer)
+        self.optimizers[id(optimizer)] += 1
+
+    @property
+    def optimizer_steps(self) -> int:
+        """The largest count of any one optimizer: two optimizers in one loop are one step."""
+        return max(self.optimizers.values(), default=0)
+
+
+_in_trial: StepCounter | None = None
+
+
+def count_here(counter: StepCounter | None) -> Callable[[], None]:
+    """Make ``step()`` count into this counter; returns the call that undoes it."""
+    global _in_trial
+    before = _in_trial
+    _in_trial = counter
+
+    def undo() -> None:
+        global _in_trial
+        _in_trial = before
+
+    return undo
+
+
+def step(count: int = 1) -> None:
+    """Mark one finished optimizer step, for training loops whose optimizer is not a torch optimizer.
+
+    Does nothing outside a trial. Once marks are used they decide, so mark every step.
+    """
+    if _in_trial is not None and count > 0:
+        _in_trial.marks += int(count)

@@ -1,0 +1,168 @@
+"""The audit trail: sealed documents on record, campaigns, their events and trials. Append-only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from watcherml.errors import NotFound, NotOnRecord
+from watcherml.store.database import Database
+from watcherml.store.runs import Row, where
+
+
+class Audit:
+    """Reads and appends of what a campaign did."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put_record(self, digest: str, kind: str, document: str, at: float, campaign_id: str | None = None) -> None:
+        """Put a sealed document on record; the same digest again changes nothing."""
+        with self._database.writing() as connection:
+            _put(connection, digest, kind, document, at, campaign_id)
+
+    def is_on_record(self, digest: str, kind: str) -> bool:
+        """Tell whether this store made a document of this kind with this digest."""
+        if not self._database.exists:
+            return False
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT 1 FROM records WHERE digest = ? AND kind = ?", (digest, kind)).fetchone()
+        return row is not None
+
+    def record(self, digest: str, kind: str) -> str:
+        """Return a document on record; ``NotOnRecord`` if this store never made it."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT document FROM records WHERE digest = ? AND kind = ?", (digest, kind)
+            ).fetchone()
+        if row is None:
+            raise NotOnRecord(
+                f"this {kind} is not on record",
+                expected=f"one that was made in {self._database.folder}",
+                got=digest,
+                remedy="Prepare it again in this store, or use the store that made it.",
+            )
+        return str(row[0])
+
+    def records(self, campaign_id: str, kind: str) -> list[str]:
+        """Return a campaign's documents of one kind, oldest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT document FROM records WHERE campaign_id = ? AND kind = ? ORDER BY at, rowid",
+                (campaign_id, kind),
+            ).fetchall()
+        return [str(row[0]) for row in rows]
+
+    def add_campaign(self, campaign_id: str, project: str, source_run_id: str, plan_digest: str, at: float) -> bool:
+        """Open a campaign; False if the id is taken."""
+        with self._database.writing() as connection:
+            if connection.execute("SELECT 1 FROM campaigns WHERE campaign_id = ?", (campaign_id,)).fetchone():
+                return False
+            connection.execute(
+                "INSERT INTO campaigns VALUES (?, ?, ?, ?, ?)",
+                (campaign_id, project, source_run_id, plan_digest, at),
+            )
+        return True
+
+    def add_event(self, campaign_id: str, kind: str, body: Mapping[str, Any], at: float) -> int:
+        """Append an event and return its number within the campaign."""
+        with self._database.writing() as connection:
+            return _event(connection, campaign_id, kind, body, at)
+
+    def events(self, campaign_id: str, after: int = 0) -> list[Row]:
+        """Return the events with a number above ``after``, in order, bodies decoded."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT seq, at, type, body FROM events WHERE campaign_id = ? AND seq > ? ORDER BY seq",
+                (campaign_id, after),
+            ).fetchall()
+        return [{"seq": row[0], "at": row[1], "type": row[2], "body": json.loads(row[3])} for row in rows]
+
+    def start_trial(self, trial: Row, request: tuple[str, str, str], body: Mapping[str, Any]) -> None:
+        """Put a trial's request (digest, kind, document) and its start on record, in one transaction."""
+        with self._database.writing() as connection:
+            digest, kind, document = request
+            _put(connection, digest, kind, document, trial["started_at"], trial["campaign_id"])
+            connection.execute(
+                "INSERT INTO trials (trial_id, campaign_id, seq, role, proposal_id, run_id, request_digest, started_at)"
+                " VALUES (:trial_id, :campaign_id, :seq, :role, :proposal_id, :run_id, :request_digest, :started_at)",
+                trial,
+            )
+            _event(connection, trial["campaign_id"], "trial_started", body, trial["started_at"])
+
+    def end_trial(self, campaign_id: str, end: Row, result: tuple[str, str, str], body: Mapping[str, Any]) -> None:
+        """Put a trial's result and its end on record, in one transaction."""
+        with self._database.writing() as connection:
+            digest, kind, document = result
+            _put(connection, digest, kind, document, end["ended_at"], campaign_id)
+            connection.execute(
+                "INSERT INTO trial_ends VALUES (:trial_id, :result_digest, :outcome, :sentence, :steps, :peak_bytes,"
+                " :wall_seconds, :gpu_seconds, :ended_at)",
+                end,
+            )
+            _event(connection, campaign_id, "trial_ended", body, end["ended_at"])
+
+    def end_campaign(
+        self, campaign_id: str, verdict: Row, documents: list[tuple[str, str, str]], body: Mapping[str, Any]
+    ) -> None:
+        """Put ranking, verdict and chain on record and close the campaign, in one transaction."""
+        with self._database.writing() as connection:
+            for digest, kind, document in documents:
+                _put(connection, digest, kind, document, verdict["at"], campaign_id)
+            connection.execute(
+                "INSERT INTO verdicts VALUES (:campaign_id, :digest, :status, :reason_code, :sentence, :candidate_id,"
+                " :device_kind, :at)",
+                verdict,
+            )
+            _event(connection, campaign_id, "ended", body, verdict["at"])
+
+    def campaign(self, campaign_id: str) -> Row:
+        """Return a campaign with its summary; ``NotFound`` if there is none."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT s.*, c.plan_digest FROM campaign_summary s JOIN campaigns c USING (campaign_id)"
+                " WHERE campaign_id = ?",
+                (campaign_id,),
+            ).fetchone()
+        if row is None:
+            raise NotFound(
+                f"no campaign {campaign_id[:100]!r} in {self._database.folder}",
+                remedy="`watcher recoveries` lists them.",
+            )
+        return dict(row)
+
+    def campaigns(self, *, project: str | None = None, source_run_id: str | None = None) -> list[Row]:
+        """Return ``campaign_summary`` rows, newest first."""
+        clauses, values = where(project=project, source_run_id=source_run_id)
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT * FROM campaign_summary {clauses} ORDER BY created_at DESC, campaign_id", values
+            ).fetchall()
+        return [dict(row) for row in rows]
+
+    def trials(self, campaign_id: str | None = None) -> list[Row]:
+        """Return ``trial_summary`` rows in order."""
+        clauses, values = where(campaign_id=campaign_id)
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                f"SELECT * FROM trial_summary {clauses} ORDER BY started_at, seq", values
+            ).fetchall()
+        return [dict(row) for row in rows]
+
+
+def _put(connection: Any, digest: str, kind: str, document: str, at: float, campaign_id: str | None) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO records (digest, kind, campaign_id, document, at) VALUES (?, ?, ?, ?, ?)",
+        (digest, kind, campaign_id, document, at),
+    )
+
+
+def _event(connection: Any, campaign_id: str, kind: str, body: Mapping[str, Any], at: float) -> int:
+    last = connection.execute("SELECT MAX(seq) FROM events WHERE campaign_id = ?", (campaign_id,)).fetchone()[0]
+    seq = int(last or 0) + 1
+    connection.execute(
+        "INSERT INTO events (campaign_id, seq, at, type, body) VALUES (?, ?, ?, ?, ?)",
+        (campaign_id, seq, at, kind, json.dumps(dict(body))),
+    )
+    return seq

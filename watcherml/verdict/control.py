@@ -1,0 +1,80 @@
+"""The control trial: does the unchanged configuration fail the same way in a fresh process?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.result import Trial
+from watcherml.protocol.verdict import Check
+from watcherml.verdict import check
+from watcherml.verdict.bindings import binding_checks
+
+# The requested size may differ this much between two runs of the same failure.
+REQUEST_TOLERANCE = 0.05
+
+Finding = Literal["reproduced", "passed", "different", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class ControlJudgement:
+    """What the control showed, with the checks behind it."""
+
+    finding: Finding
+    sentence: str
+    checks: tuple[Check, ...]
+
+
+def judge_control(plan: RecoveryPlan, trial: Trial) -> ControlJudgement:
+    """Judge a control trial.
+
+    ``reproduced``: out of memory with the source's class, device kind, phase where both are known, and a request
+    within 5 %. ``passed``: it ended well. ``different``: training failed otherwise. ``inconclusive``: a limit or the
+    system ended it.
+    """
+    result = trial.result
+    bindings = binding_checks(plan, trial)
+    if not check.all_pass(bindings):
+        return ControlJudgement("different", "The control trial does not belong to this plan.", bindings)
+    if result.outcome == "completed":
+        return ControlJudgement("passed", _passed_sentence(plan, trial), bindings)
+    if result.outcome in ("timeout", "killed", "exited", "host_oom", "lost"):
+        return ControlJudgement("inconclusive", f"The control trial gave no answer: {result.sentence}"[:2000], bindings)
+    checks = bindings + _same_failure(plan, trial)
+    if check.all_pass(checks):
+        return ControlJudgement("reproduced", "The unchanged configuration failed the same way again.", checks)
+    reason = "; ".join(check.broken(checks)) or result.sentence
+    return ControlJudgement("different", f"The control trial failed in another way: {reason}"[:2000], checks)
+
+
+def _same_failure(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
+    result, source = trial.result, plan.source
+    failure = result.failure
+    checks = [
+        check.equal("control.outcome", "oom", result.outcome),
+        check.equal("control.device_kind", plan.contract.device.kind, result.device.kind if result.device else None),
+        check.equal("control.failure_class", source.failure_class, failure.failure_class if failure else None),
+    ]
+    if failure is not None and source.requested_bytes and failure.requested_bytes is not None:
+        off = abs(failure.requested_bytes - source.requested_bytes) / source.requested_bytes
+        required = f"{source.requested_bytes} bytes within {REQUEST_TOLERANCE:.0%}"
+        checks.append(
+            check.holds("control.requested_bytes", required, failure.requested_bytes, off <= REQUEST_TOLERANCE)
+        )
+    if failure is not None and _known(source.phase) and _known(failure.phase):
+        checks.append(check.equal("control.phase", source.phase, failure.phase))
+    return tuple(checks)
+
+
+def _known(phase: str) -> bool:
+    return phase not in ("", "unknown")
+
+
+def _passed_sentence(plan: RecoveryPlan, trial: Trial) -> str:
+    steps = trial.result.progress.steps
+    seen = f"after {steps} steps" if trial.result.progress.source in ("marks", "optimizer") else "without counted steps"
+    return (
+        f"The control trial passed: in a fresh process the unchanged configuration ended {seen} and did not run out of"
+        f" memory, so the failure of {plan.source.run_id} was not reproduced and nothing can be called its recovery."
+    )
