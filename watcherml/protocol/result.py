@@ -10,6 +10,7 @@ from watcherml.contract.identity import CodeIdentity
 from watcherml.protocol.request import TrialRequest
 from watcherml.sealed.device import Device, DeviceKind
 from watcherml.sealed.fields import (
+    Bound,
     ByteCount,
     Digest,
     Identity,
@@ -107,6 +108,7 @@ class WorkerReport(Record):
     peak: Peak | None
     identity: MeasuredIdentity
     device: Device
+    gpu_count: Annotated[int, Bound(0, 1_024, "GPUs")]
     seconds: Seconds
 
 

@@ -35,5 +35,9 @@ class Device(Record):
 
     @property
     def words(self) -> str:
-        """The device in words for a sentence: 'the simulated device', 'CUDA', 'no device'."""
-        return {"cuda": "CUDA", "simulated": "the simulated device", "none": "no device"}[self.kind]
+        """The device in words for a sentence, after 'on'."""
+        return {
+            "cuda": "CUDA",
+            "simulated": "the simulated device",
+            "none": "no device (only the error's text is known)",
+        }[self.kind]

@@ -42,8 +42,8 @@ class Record:
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for field, annotation in _plan(type(self)).items():
-            value = _coerce(annotation, getattr(self, field), f"{name}.{field}", False)
+        for key, (field, annotation) in _plan(type(self)).items():
+            value = _coerce(annotation, getattr(self, field), f"{name}.{key}", False)
             object.__setattr__(self, field, value)
         self.check()
 
@@ -66,7 +66,7 @@ class Record:
 
     def to_data(self) -> dict[str, Any]:
         """Return the fields as plain JSON values (fresh dicts and lists)."""
-        return {field: thaw(getattr(self, field)) for field in _plan(type(self))}
+        return {key: thaw(getattr(self, field)) for key, (field, _) in _plan(type(self)).items()}
 
     def to_json(self) -> str:
         """Return the canonical document: kind, version, digest, value."""
@@ -91,7 +91,9 @@ class Record:
         missing = [key for key in plan if key not in data]
         if missing:
             raise InvalidRecord(f"{path}.{missing[0]}", expected="a value", got="no such key")
-        values = {key: _coerce(annotation, data[key], f"{path}.{key}", True) for key, annotation in plan.items()}
+        values = {
+            field: _coerce(annotation, data[key], f"{path}.{key}", True) for key, (field, annotation) in plan.items()
+        }
         try:
             return cls(**values)
         except InvalidRecord:
@@ -156,9 +158,10 @@ def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
 
-def _plan(cls: Any) -> dict[str, Any]:
+def _plan(cls: Any) -> dict[str, tuple[str, Any]]:
+    # A key that is a Python keyword ("class") belongs to a field with a trailing underscore.
     hints = _hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return {field.name.rstrip("_"): (field.name, hints[field.name]) for field in dataclasses.fields(cls)}
 
 
 def _coerce(annotation: Any, value: Any, path: str, from_json: bool) -> Any:

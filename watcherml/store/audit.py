@@ -150,6 +150,19 @@ class Audit:
             ).fetchall()
         return [dict(row) for row in rows]
 
+    def trial_documents(self, trial_id: str) -> tuple[str, str]:
+        """Return the request and the result of a finished trial as they are on record."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT q.document, r.document FROM trials t JOIN trial_ends x USING (trial_id)"
+                " JOIN records q ON q.digest = t.request_digest JOIN records r ON r.digest = x.result_digest"
+                " WHERE t.trial_id = ?",
+                (trial_id,),
+            ).fetchone()
+        if row is None:
+            raise NotFound(f"no finished trial {trial_id[:100]!r}")
+        return str(row[0]), str(row[1])
+
 
 def _put(connection: Any, digest: str, kind: str, document: str, at: float, campaign_id: str | None) -> None:
     connection.execute(

@@ -39,10 +39,10 @@ class Evidence:
         return dict(row)
 
     def failures(self, *, project: str | None = None, unresolved: bool = False, limit: int = 100) -> list[Row]:
-        """Return ``failure_summary`` rows, newest first."""
-        clauses, values = where(project=project)
+        """Return ``failure_summary`` rows, newest first; failures of trials stand with their campaign."""
+        clauses, values = where(project=project, role="user")
         if unresolved:
-            clauses += (" AND " if clauses else "WHERE ") + "resolved_at IS NULL"
+            clauses += " AND resolved_at IS NULL"
         with self._database.reading() as connection:
             rows = connection.execute(
                 f"SELECT * FROM failure_summary {clauses} ORDER BY created_at DESC LIMIT ?", (*values, limit)

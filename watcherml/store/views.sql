@@ -21,7 +21,7 @@ FROM metrics m JOIN runs r USING (run_id);
 CREATE VIEW failure_summary AS
 SELECT
     c.capsule_id, c.run_id, r.project, c.failure_class, c.subkind, c.sentence, c.created_at,
-    c.resolved_at, c.resolved_by, c.resolved_note, COALESCE(json_extract(r.device, '$.kind'), 'none') AS device_kind
+    c.resolved_at, c.resolved_by, c.resolved_note, r.role, COALESCE(json_extract(r.device, '$.kind'), 'none') AS device_kind
 FROM capsules c JOIN runs r USING (run_id);
 
 CREATE VIEW campaign_summary AS

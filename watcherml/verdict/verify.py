@@ -8,7 +8,7 @@ The checks, in this order; each records what was required, what was observed, an
 4. ``control``: the unchanged configuration failed the same way in a fresh process
 5. ``full``: the candidate's full trial passes every check of ``eligible.trial_checks`` (bindings, authority, outcome,
    device, steps, guards, peak, identity, code)
-6. ``confirmation``: the same checks for each confirmation of the candidate
+6. ``confirmation``: the same checks for each confirmation of the candidate that was not lost with its supervisor
 7. ``confirmations``: as many passed as the contract requires, and none of the candidate's failed
 
 A campaign that was cut short is never verified. Everything is recomputed from the values; no flag inside them
@@ -170,7 +170,14 @@ def _confirm(
     full_trial_id: str,
     checks: tuple[Check, ...],
 ) -> _Finding | None:
-    mine = [one for one in trials if one.request.role == "confirmation" and one.request.proposal_id == proposal_id]
+    # A lost trial proves nothing either way; the budget check has counted it.
+    mine = [
+        one
+        for one in trials
+        if one.request.role == "confirmation"
+        and one.request.proposal_id == proposal_id
+        and one.result.outcome != "lost"
+    ]
     full = next(one for one in trials if one.request.trial_id == full_trial_id)
     found = _named("full", trial_checks(plan, authorizations, full))
     for number, one in enumerate(mine, 1):

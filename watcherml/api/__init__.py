@@ -1,0 +1,1 @@
+"""The wiring behind every public name."""

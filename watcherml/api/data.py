@@ -1,0 +1,107 @@
+"""Reading the store for surfaces: plain rows and values, with what is derived at reading time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watcherml.api.result import RecoveryResult
+from watcherml.campaign import resume
+from watcherml.campaign.events import words
+from watcherml.campaign.ledger import Ledger
+from watcherml.errors import NotFound
+from watcherml.forensics.capsule import Capsule
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.verdict import Verdict
+from watcherml.store.runs import Row
+from watcherml.store.storage import Storage
+
+
+def runs(
+    storage: Storage,
+    *,
+    project: str | None = None,
+    status: str | None = None,
+    limit: int = 100,
+    trials: bool = False,
+) -> list[Row]:
+    """Return ``run_summary`` rows, newest first; ``trials`` includes the runs of campaigns."""
+    if not storage.exists:
+        return []
+    storage.settle()
+    return storage.runs.listing(project=project, status=status, role=None if trials else "user", limit=limit)
+
+
+def failures(storage: Storage, *, project: str | None = None, unresolved: bool = False, limit: int = 100) -> list[Row]:
+    """Return ``failure_summary`` rows, newest first."""
+    return storage.evidence.failures(project=project, unresolved=unresolved, limit=limit) if storage.exists else []
+
+
+def campaigns(
+    storage: Storage,
+    *,
+    project: str | None = None,
+    status: str | None = None,
+    verified: bool = False,
+    source_run_id: str | None = None,
+    limit: int = 100,
+) -> list[Row]:
+    """Return campaigns, newest first, with ``lifecycle`` and, for a lost supervisor, the status stopped.
+
+    ``limit`` applies after the filters.
+    """
+    if not storage.exists:
+        return []
+    rows = [
+        _with_lifecycle(storage, row) for row in storage.audit.campaigns(project=project, source_run_id=source_run_id)
+    ]
+    wanted = "verified" if verified else status
+    return [row for row in rows if wanted is None or row["status"] == wanted][:limit]
+
+
+def campaign(storage: Storage, campaign_id: str) -> Row:
+    """Return one campaign's summary with ``lifecycle``; ``NotFound`` if there is none."""
+    if not storage.exists:
+        raise NotFound(f"no campaign {campaign_id[:100]!r}: there is no store in {storage.path}")
+    return _with_lifecycle(storage, storage.audit.campaign(campaign_id))
+
+
+def campaign_parts(storage: Storage, campaign_id: str) -> tuple[RecoveryPlan, list[Row], Verdict | None]:
+    """Return a campaign's plan, its trial rows, and its recomputed verdict (None while there is none)."""
+    ledger = Ledger(storage, campaign_id)
+    has_result = storage.audit.campaign(campaign_id)["last_change"] == "ended"
+    verdict = RecoveryResult.of_campaign(campaign_id, storage).verdict if has_result else None
+    return ledger.plan(), storage.audit.trials(campaign_id), verdict
+
+
+def events(storage: Storage, campaign_id: str, after: int = 0) -> list[Row]:
+    """Return a campaign's events with ``words``: one line for a person."""
+    found = storage.audit.events(campaign_id, after)
+    return [{**event, "words": words(event["type"], event["body"])} for event in found]
+
+
+def run(storage: Storage, run_id: str) -> Row:
+    """Return one run's row; ``NotFound`` if there is none."""
+    if not storage.exists:
+        raise NotFound(f"no run {run_id[:100]!r}: there is no store in {storage.path}")
+    storage.settle()
+    return storage.get_run(run_id)
+
+
+def capsule(storage: Storage, run_id: str) -> Capsule | None:
+    """Return a run's last capsule as a value, None if it has none."""
+    try:
+        return Capsule.from_json(storage.evidence.capsule(run_id)["document"])
+    except NotFound:
+        return None
+
+
+def _with_lifecycle(storage: Storage, row: Row) -> Row:
+    state = resume.lifecycle(storage, row["campaign_id"])
+    found = {**row, "lifecycle": state}
+    if state == "interrupted":
+        found.update(
+            status="stopped",
+            reason_code="supervisor_lost",
+            sentence=f"The supervising process is gone; `watcher resume {row['campaign_id']}` takes the campaign up.",
+        )
+    return found

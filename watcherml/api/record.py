@@ -1,0 +1,90 @@
+"""Recording: ``init`` and ``Run`` with forensics bound to the recorder's failure port."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from watcherml.forensics.capture import History, capture
+from watcherml.recorder import run as recorder
+from watcherml.store.storage import Storage
+
+# What a notebook extension wants to know of runs; empty in scripts.
+_started: list[Callable[[Run], None]] = []
+_default_project: list[str] = []
+_history: list[History] = []
+
+
+class Run(recorder.Run):
+    """A recorded run whose failure becomes a capsule in the store. See ``watcherml.recorder.run.Run``."""
+
+    def __init__(
+        self,
+        project: str | None = None,
+        config: Any = None,
+        storage: Storage | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        if project is None and _default_project:
+            project = _default_project[-1]
+        options.setdefault("on_failure", save_capsule)
+        super().__init__(project, config, storage, **options)
+
+    def start(self) -> Run:
+        """Put the run on record and start sampling; raises ``RunError`` if it was started before."""
+        super().start()
+        for listener in list(_started):
+            listener(self)
+        return self
+
+
+def init(
+    project: str | None = None,
+    config: Any = None,
+    storage: Storage | str | os.PathLike[str] | None = None,
+) -> Run:
+    """Start a recorded run and return it; use it as a context manager or call ``finish``.
+
+    ``project`` defaults to ``%watcher project``, else the working directory's name. ``config`` may be any mapping,
+    dataclass or Namespace. ``storage`` is a Storage or a folder; without it WATCHERML_DIR counts, then
+    ``./.watcherml``.
+    """
+    return Run(project, config, storage).start()
+
+
+def save_capsule(run: recorder.Run, error: BaseException) -> None:
+    """Capture the evidence of a failure and store it with the run."""
+    capsule = capture(run, error, _history[-1] if _history else None)
+    run.storage.evidence.add_capsule(
+        run.run_id,
+        digest=capsule.digest,
+        failure_class=capsule.failure.class_,
+        subkind=capsule.failure.subkind,
+        sentence=capsule.headline,
+        document=capsule.to_json(),
+        at=capsule.created_at,
+    )
+    if capsule.device.kind != "none":
+        run.storage.runs.note(run.run_id, {}, capsule.device.to_data())
+
+
+def on_start(listener: Callable[[Run], None]) -> Callable[[], None]:
+    """Call ``listener(run)`` for each run that starts in this process; returns the call that undoes it."""
+    _started.append(listener)
+    return lambda: _started.remove(listener) if listener in _started else None
+
+
+def set_default_project(name: str | None) -> None:
+    """Set the project of runs that name none; None takes it back."""
+    _default_project[:] = [] if name is None else [name]
+
+
+def default_project() -> str | None:
+    """Return the project of runs that name none, if one was set."""
+    return _default_project[-1] if _default_project else None
+
+
+def set_history(history: History | None) -> None:
+    """Set where a capsule gets the executed notebook cells from; None takes it back."""
+    _history[:] = [] if history is None else [history]

@@ -1,0 +1,288 @@
+"""Recovery: prepare, authorize, start, follow, and read back with everything recomputed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from subprocess import Popen
+from typing import Any, Literal
+
+from watcherml.api.result import RecoveryResult
+from watcherml.campaign import events, resume, supervisor
+from watcherml.campaign.ledger import Ledger, Settings
+from watcherml.campaign.prepare import PrepareOptions, prepare, resolve_root
+from watcherml.contract.budget import RecoveryBudget
+from watcherml.contract.contract import VerificationRequirements
+from watcherml.contract.entrypoint import TrainingEntrypoint
+from watcherml.contract.permissions import InterventionPermissions
+from watcherml.errors import CampaignError, NotOnRecord
+from watcherml.planning.authorize import authorize, check_authorization
+from watcherml.planning.plan import approval_ids, automatic_ids
+from watcherml.protocol.authorization import Authorization
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.recorder import ids
+from watcherml.store.storage import Storage
+from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint
+
+_LOOK_SECONDS = 0.2
+
+
+def validate_entrypoint(
+    spec: TrainingEntrypoint | str,
+    project_root: str | os.PathLike[str] = ".",
+    require_max_steps: bool = True,
+) -> EntrypointCheck:
+    """Import an entrypoint in a child process and return its parameters and code digests.
+
+    Raises ``InvalidEntrypoint`` with the reason and the remedy.
+    """
+    return check_entrypoint(_entrypoint(spec, "."), project_root, require_max_steps=require_max_steps)
+
+
+class RecoveryPreparation:
+    """A sealed plan on record in one store, before any compute."""
+
+    def __init__(self, plan: RecoveryPlan, storage: Storage) -> None:
+        self.plan = plan
+        self.storage = storage
+
+    def __repr__(self) -> str:
+        return f"<RecoveryPreparation {self.plan.source.run_id}: {len(self.plan.proposals)} proposals>"
+
+    @property
+    def policy_plan(self) -> RecoveryPlan:
+        """The plan with its proposals."""
+        return self.plan
+
+    @property
+    def automatic_proposal_ids(self) -> tuple[str, ...]:
+        """The proposals that need no approval, in the order in which they would be tried."""
+        return automatic_ids(self.plan)
+
+    @property
+    def approval_required_proposal_ids(self) -> tuple[str, ...]:
+        """The proposals that run only with an authorization."""
+        return approval_ids(self.plan)
+
+    def authorize(self, proposal_id: str, *, approved_by: str, reason: str) -> Authorization:
+        """Return one person's approval, bound to this plan's and that proposal's digest.
+
+        Raises ``NotFound`` for another proposal, ``InvalidValue`` for an empty name or reason.
+        """
+        return authorize(self.plan, proposal_id, approved_by=approved_by, reason=reason, now=self.storage.clock())
+
+    def to_json(self) -> str:
+        """Return the plan as its sealed document."""
+        return self.plan.to_json()
+
+    @classmethod
+    def from_json(
+        cls, text: str | bytes, *, storage: Storage | str | os.PathLike[str] | None = None
+    ) -> RecoveryPreparation:
+        """Read a plan that this store prepared.
+
+        Raises ``InvalidRecord`` if the document was changed, ``NotOnRecord`` if this store did not make it.
+        """
+        where = _storage(storage)
+        plan = RecoveryPlan.from_json(text)
+        _require_on_record(plan, where)
+        return cls(plan, where)
+
+
+class Campaign:
+    """A handle on a campaign that runs in its own process. Losing the handle changes nothing."""
+
+    def __init__(self, campaign_id: str, storage: Storage, process: Popen[bytes] | None = None) -> None:
+        self.campaign_id = campaign_id
+        self.storage = storage
+        self._process = process
+        storage.audit.campaign(campaign_id)
+
+    def __repr__(self) -> str:
+        return f"<Campaign {self.campaign_id} {self.lifecycle}>"
+
+    @property
+    def lifecycle(self) -> Literal["prepared", "running", "interrupted", "ended"]:
+        """Where the campaign stands."""
+        if self._process is not None:
+            self._process.poll()  # reaps it, so that it does not look alive as a zombie
+        return resume.lifecycle(self.storage, self.campaign_id)
+
+    @property
+    def plan(self) -> RecoveryPlan:
+        """The plan it runs."""
+        return Ledger(self.storage, self.campaign_id).plan()
+
+    def events(self, after: int = 0) -> list[dict[str, Any]]:
+        """Return the events with a number above ``after``: dicts with seq, at, type, body."""
+        return self.storage.audit.events(self.campaign_id, after)
+
+    def trials(self) -> list[dict[str, Any]]:
+        """Return one row a trial, running ones included."""
+        return self.storage.audit.trials(self.campaign_id)
+
+    def stop(self, by: str = "the SDK") -> None:
+        """Ask for the campaign's end; does nothing if it has ended."""
+        if self.lifecycle == "running":
+            resume.request_stop(self.storage, self.campaign_id, by)
+
+    def wait(self, timeout: float | None = None) -> RecoveryResult:
+        """Wait for the end and return the result; KeyboardInterrupt passes and the campaign goes on.
+
+        Raises ``CampaignError`` after ``timeout`` seconds, or if the supervisor was lost.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (state := self.lifecycle) in ("running", "prepared"):
+            if deadline is not None and time.monotonic() > deadline:
+                raise CampaignError(
+                    f"campaign {self.campaign_id} is still running", expected=f"an end in {timeout:g} s"
+                )
+            time.sleep(_LOOK_SECONDS)
+        if state == "interrupted":
+            raise CampaignError(
+                f"campaign {self.campaign_id} lost its supervisor",
+                remedy=f"Nothing is running any more; resume it with `watcher resume {self.campaign_id}`.",
+            )
+        return self.result()
+
+    def result(self) -> RecoveryResult:
+        """Return the finished campaign's result, recomputed; ``CampaignError`` while it has none."""
+        return RecoveryResult.of_campaign(self.campaign_id, self.storage)
+
+
+def prepare_oom_recovery(
+    failed_run_id: str,
+    entrypoint: TrainingEntrypoint | str,
+    verification: VerificationRequirements,
+    budget: RecoveryBudget | None = None,
+    permissions: InterventionPermissions | None = None,
+    *,
+    project_root: str | os.PathLike[str] = ".",
+    working_directory: str = ".",
+    include_approval_required: bool = True,
+    storage: Storage | str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> RecoveryPreparation:
+    """Check, seal and plan a recovery without running a trial.
+
+    ``options`` are the remaining fields of ``PrepareOptions``: max_proposals, declarations, progress_metric, control,
+    python. Raises what ``watcherml.campaign.prepare.prepare`` raises.
+    """
+    where = _storage(storage)
+    plan = prepare(
+        where,
+        failed_run_id,
+        _entrypoint(entrypoint, working_directory),
+        verification,
+        budget or RecoveryBudget(),
+        permissions or InterventionPermissions(),
+        PrepareOptions(
+            project_root=os.fspath(project_root), include_approval_required=include_approval_required, **options
+        ),
+    )
+    return RecoveryPreparation(plan, where)
+
+
+def start_recovery(
+    preparation: RecoveryPreparation,
+    authorizations: Mapping[str, Authorization] | Iterable[Authorization] = (),
+    *,
+    rejections: Mapping[str, tuple[str, str]] | None = None,
+    project_root: str | os.PathLike[str] = ".",
+    campaign_id: str | None = None,
+    python: str | None = None,
+) -> Campaign:
+    """Start a campaign's supervisor process and return a handle; does not wait.
+
+    ``rejections`` maps a proposal to (who, why); it will not be tried. Raises ``NotAuthorized`` if an approval is not
+    bound to this plan, ``NotOnRecord`` if the plan is not this store's.
+    """
+    plan, storage = preparation.plan, preparation.storage
+    _require_on_record(plan, storage)
+    given = tuple(authorizations.values() if isinstance(authorizations, Mapping) else authorizations)
+    for one in given:
+        check_authorization(plan, one)
+    for proposal_id in rejections or {}:
+        plan.proposal(proposal_id)
+    facts = storage.get_run(plan.source.run_id)["facts"]
+    settings = Settings(
+        project_root=resolve_root(os.fspath(project_root)),
+        python=python or sys.executable,
+        dataset_path=facts.get("dataset", {}).get("path"),
+    )
+    name = campaign_id or ids.new_id(f"recovery-{plan.source.project}", storage.clock())
+    Ledger.open_new(storage, name, plan, given, rejections or {}, settings)
+    return Campaign(name, storage, supervisor.spawn(storage, name))
+
+
+def run_prepared_recovery(
+    preparation: RecoveryPreparation,
+    authorizations: Mapping[str, Authorization] | Iterable[Authorization] = (),
+    *,
+    project_root: str | os.PathLike[str] = ".",
+    **options: Any,
+) -> RecoveryResult:
+    """Run a prepared plan to its end and return the result. KeyboardInterrupt stops the campaign, then passes."""
+    campaign = start_recovery(preparation, authorizations, project_root=project_root, **options)
+    try:
+        return campaign.wait()
+    except KeyboardInterrupt:
+        campaign.stop("Ctrl-C in the SDK call")
+        campaign.wait()
+        raise
+
+
+def recover_from_oom(
+    failed_run_id: str,
+    entrypoint: TrainingEntrypoint | str,
+    verification: VerificationRequirements,
+    budget: RecoveryBudget | None = None,
+    *,
+    project_root: str | os.PathLike[str] = ".",
+    include_approval_required: bool = False,
+    storage: Storage | str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> RecoveryResult:
+    """Prepare a recovery and run its automatic proposals to the end."""
+    preparation = prepare_oom_recovery(
+        failed_run_id,
+        entrypoint,
+        verification,
+        budget,
+        project_root=project_root,
+        include_approval_required=include_approval_required,
+        storage=storage,
+        **options,
+    )
+    return run_prepared_recovery(preparation, project_root=project_root)
+
+
+def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] | None = None) -> Campaign:
+    """Take up a campaign that lost its supervisor; ``CampaignError`` if it runs or has ended."""
+    where = _storage(storage)
+    return Campaign(campaign_id, where, resume.resume(where, campaign_id))
+
+
+def plan_events() -> tuple[str, ...]:
+    """Return the names of the events a campaign can have."""
+    return tuple(value for name, value in vars(events).items() if name.isupper())
+
+
+def _storage(storage: Storage | str | os.PathLike[str] | None) -> Storage:
+    return storage if isinstance(storage, Storage) else Storage(storage)
+
+
+def _entrypoint(spec: TrainingEntrypoint | str, working_directory: str) -> TrainingEntrypoint:
+    return spec if isinstance(spec, TrainingEntrypoint) else TrainingEntrypoint(spec, working_directory)
+
+
+def _require_on_record(plan: RecoveryPlan, storage: Storage) -> None:
+    if not storage.audit.is_on_record(plan.digest, plan.KIND):
+        raise NotOnRecord(
+            "this plan is not on record",
+            expected=f"a plan that was prepared in {storage.path}",
+            got=plan.digest,
+            remedy="Prepare it in this store; a plan runs only where it was made.",
+        )

@@ -1,0 +1,1 @@
+"""A campaign: what runs next, what is on record, and the process that supervises it."""

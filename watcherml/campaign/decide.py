@@ -1,0 +1,124 @@
+"""What runs next, as a pure function of what is on record.
+
+Because nothing else is remembered, a campaign that lost its supervisor is resumed by asking again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watcherml.protocol.authorization import Authorization
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.request import Role
+from watcherml.protocol.result import Trial
+from watcherml.protocol.verdict import Ending
+from watcherml.verdict import check
+from watcherml.verdict.bindings import authority_check
+from watcherml.verdict.control import judge_control
+from watcherml.verdict.eligible import probe_checks, trial_checks
+from watcherml.verdict.rank import rank
+
+
+@dataclass(frozen=True)
+class Next:
+    """Run a trial of this role; ``proposal_id`` is None for the control."""
+
+    role: Role
+    proposal_id: str | None
+
+
+DECIDED = Ending("decided")
+
+
+def decide(
+    plan: RecoveryPlan,
+    authorizations: tuple[Authorization, ...],
+    rejected: frozenset[str],
+    trials: tuple[Trial, ...],
+) -> Next | Ending:
+    """Return the next trial, or the ending once success or failure is proved or the trial budget is spent.
+
+    Order: control, probes in the plan's order until there are as many survivors as full trials are allowed, full
+    trials, then confirmations of the best-ranked. A lost trial used its place in the budget but proves nothing,
+    so it is run again if there is room.
+    """
+    state = _State(plan, authorizations, rejected, trials)
+    if not plan.proposals:
+        return DECIDED
+    if plan.contract.control:
+        control = state.control()
+        if control is not None:
+            return control
+    return state.probe() or state.full() or state.confirm() or DECIDED
+
+
+class _State:
+    def __init__(
+        self,
+        plan: RecoveryPlan,
+        authorizations: tuple[Authorization, ...],
+        rejected: frozenset[str],
+        trials: tuple[Trial, ...],
+    ) -> None:
+        self.plan, self.authorizations, self.trials = plan, authorizations, trials
+        self.known = tuple(one for one in trials if one.result.outcome != "lost")
+        self.candidates = [
+            one.proposal_id
+            for one in plan.proposals
+            if one.proposal_id not in rejected and authority_check(plan, authorizations, one).outcome == "pass"
+        ]
+        budget = plan.contract.budget
+        roles = [one.request.role for one in trials]
+        self.confirmations = plan.contract.verification.confirmation_runs
+        self.total_left = (budget.max_trials or 0) - len(trials)
+        self.probes_left = (budget.max_probe_trials or 0) - roles.count("probe") - roles.count("control")
+        self.full_left = (budget.max_full_trials or 0) - roles.count("full")
+
+    def tried(self, role: Role) -> list[Trial]:
+        return [one for one in self.known if one.request.role == role]
+
+    def control(self) -> Next | Ending | None:
+        """Return the control if it is still owed, an ending if it settles the campaign, None if it reproduced."""
+        controls = self.tried("control")
+        if not controls:
+            return Next("control", None) if self.probes_left > 0 and self.total_left > 0 else DECIDED
+        return None if judge_control(self.plan, controls[-1]).finding == "reproduced" else DECIDED
+
+    def waiting(self) -> list[str]:
+        """Return the survivors that have had no full trial yet."""
+        done = {one.request.proposal_id for one in self.tried("full")}
+        if self.plan.contract.probe_candidates == 0:
+            return [one for one in self.candidates if one not in done]
+        passed = {
+            one.request.proposal_id
+            for one in self.tried("probe")
+            if check.all_pass(probe_checks(self.plan, self.authorizations, one))
+        }
+        return [one for one in self.candidates if one in passed and one not in done]
+
+    def probe(self) -> Next | None:
+        room = self.probes_left > 0 and self.total_left > self.confirmations + 1
+        enough = min(self.full_left, max(0, self.total_left - self.confirmations))
+        if self.plan.contract.probe_candidates == 0 or not room or len(self.waiting()) >= enough:
+            return None
+        probed = {one.request.proposal_id for one in self.tried("probe")}
+        fresh = [one for one in self.candidates if one not in probed]
+        return Next("probe", fresh[0]) if fresh else None
+
+    def full(self) -> Next | None:
+        waiting = self.waiting()
+        if waiting and self.full_left > 0 and self.total_left > self.confirmations:
+            return Next("full", waiting[0])
+        return None
+
+    def confirm(self) -> Next | None:
+        for ranked in rank(self.plan, self.authorizations, self.known).order:
+            mine = [one for one in self.tried("confirmation") if one.request.proposal_id == ranked.proposal_id]
+            if not all(check.all_pass(trial_checks(self.plan, self.authorizations, one)) for one in mine):
+                continue
+            owed = self.confirmations - len(mine)
+            if owed <= 0:
+                return None
+            if owed <= self.total_left:
+                return Next("confirmation", ranked.proposal_id)
+        return None

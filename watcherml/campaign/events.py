@@ -1,0 +1,41 @@
+"""The events of a campaign: names, and the words a surface shows for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PREPARED = "prepared"
+AUTHORIZED = "authorized"
+REJECTED = "rejected"
+STARTED = "started"
+RESUMED = "resumed"
+TRIAL_STARTED = "trial_started"
+TRIAL_ENDED = "trial_ended"
+RANKED = "ranked"
+STOP_REQUESTED = "stop_requested"
+ENDED = "ended"
+
+
+def words(kind: str, body: Mapping[str, Any]) -> str:
+    """Return one line for an event."""
+    candidate = body.get("proposal_id") or "unchanged configuration"
+    if kind == PREPARED:
+        return "Prepared."
+    if kind == AUTHORIZED:
+        return f"{body.get('approved_by')} approved {candidate}: {body.get('reason')}"
+    if kind == REJECTED:
+        return f"{body.get('rejected_by')} rejected {candidate}: {body.get('reason')}"
+    if kind == TRIAL_STARTED:
+        limit = body.get("max_steps")
+        length = f"at most {limit} steps" if limit else "full length"
+        return f"{body.get('role')} of {candidate} started ({length})."
+    if kind == TRIAL_ENDED:
+        return f"{body.get('role')} of {candidate}: {body.get('outcome')}. {body.get('sentence')}"
+    if kind == RANKED:
+        return f"Order for confirmation: {', '.join(body.get('order', [])) or 'nobody is eligible'}."
+    if kind == STOP_REQUESTED:
+        return f"A stop was asked for ({body.get('by')})."
+    if kind == ENDED:
+        return f"{body.get('status')}: {body.get('sentence')}"
+    return {STARTED: "The supervisor started.", RESUMED: "The supervisor resumed the campaign."}.get(kind, kind)

@@ -1,0 +1,190 @@
+"""``Ledger``: one campaign's rows, read back as values and appended as they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from watcherml.campaign import events
+from watcherml.errors import CampaignError
+from watcherml.platform import ProcessId
+from watcherml.protocol.authorization import Authorization
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.request import TrialRequest
+from watcherml.protocol.result import Trial, TrialResult
+from watcherml.protocol.verdict import RecoveryChain
+from watcherml.store.storage import Storage
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a campaign runs on this machine."""
+
+    project_root: str
+    python: str
+    dataset_path: str | None = None
+
+
+class Ledger:
+    """The campaign ``campaign_id`` of a store."""
+
+    def __init__(self, storage: Storage, campaign_id: str) -> None:
+        self.storage = storage
+        self.campaign_id = campaign_id
+        self._audit = storage.audit
+
+    @classmethod
+    def open_new(
+        cls,
+        storage: Storage,
+        campaign_id: str,
+        plan: RecoveryPlan,
+        authorizations: tuple[Authorization, ...],
+        rejected: Mapping[str, tuple[str, str]],
+        settings: Settings,
+    ) -> Ledger:
+        """Put a campaign, its approvals and its rejections ((who, why) by proposal) on record.
+
+        Raises ``CampaignError`` if the id is taken.
+        """
+        now = storage.clock()
+        if not storage.audit.add_campaign(campaign_id, plan.source.project, plan.source.run_id, plan.digest, now):
+            raise CampaignError(f"campaign {campaign_id} exists already", remedy="Choose another --campaign-id.")
+        ledger = cls(storage, campaign_id)
+        ledger.event(events.PREPARED, vars(settings))
+        for one in authorizations:
+            storage.audit.put_record(one.digest, one.KIND, one.to_json(), now, campaign_id)
+            ledger.event(
+                events.AUTHORIZED,
+                {"proposal_id": one.proposal_id, "approved_by": one.approved_by, "reason": one.reason,
+                 "digest": one.digest},
+            )  # fmt: skip
+        for proposal_id, (by, reason) in rejected.items():
+            ledger.event(events.REJECTED, {"proposal_id": proposal_id, "rejected_by": by, "reason": reason})
+        return ledger
+
+    def event(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Append an event."""
+        self._audit.add_event(self.campaign_id, kind, body, self.storage.clock())
+
+    def plan(self) -> RecoveryPlan:
+        """Return the campaign's plan as it is on record."""
+        row = self._audit.campaign(self.campaign_id)
+        return RecoveryPlan.from_json(self._audit.record(row["plan_digest"], RecoveryPlan.KIND))
+
+    def settings(self) -> Settings:
+        """Return where the campaign runs."""
+        return Settings(**self._bodies(events.PREPARED)[0])
+
+    def authorizations(self) -> tuple[Authorization, ...]:
+        """Return the approvals given to this campaign."""
+        digests = [body["digest"] for body in self._bodies(events.AUTHORIZED)]
+        return tuple(Authorization.from_json(self._audit.record(one, Authorization.KIND)) for one in digests)
+
+    def rejected(self) -> frozenset[str]:
+        """Return the ids of proposals a person turned down."""
+        return frozenset(body["proposal_id"] for body in self._bodies(events.REJECTED))
+
+    def stop_requested(self) -> bool:
+        """Tell whether somebody asked for the campaign's end since it last started."""
+        kinds = [event["type"] for event in self._audit.events(self.campaign_id)]
+        last_start = max((i for i, kind in enumerate(kinds) if kind in (events.STARTED, events.RESUMED)), default=-1)
+        return events.STOP_REQUESTED in kinds[max(last_start, 0) :]
+
+    def supervisor(self) -> ProcessId | None:
+        """Return the process that last took the campaign."""
+        bodies = self._bodies(events.STARTED) + self._bodies(events.RESUMED)
+        if not bodies:
+            return None
+        return ProcessId(**bodies[-1])
+
+    def trials(self) -> tuple[Trial, ...]:
+        """Return the finished trials, decoded from the records, oldest first."""
+        found = []
+        for row in self._audit.trials(self.campaign_id):
+            if row["ended_at"] is not None:
+                request, result = self._trial_documents(row["trial_id"])
+                found.append(Trial(TrialRequest.from_json(request), TrialResult.from_json(result)))
+        return tuple(found)
+
+    def unfinished(self) -> list[TrialRequest]:
+        """Return the requests of trials that were started and have no end on record."""
+        rows = self._audit.trials(self.campaign_id)
+        open_ids = {row["trial_id"] for row in rows if row["ended_at"] is None}
+        requests = (TrialRequest.from_json(text) for text in self._audit.records(self.campaign_id, TrialRequest.KIND))
+        return [one for one in requests if one.trial_id in open_ids]
+
+    def next_number(self) -> int:
+        """Return the number of the next trial, from 1."""
+        return len(self._audit.trials(self.campaign_id)) + 1
+
+    def start_trial(self, request: TrialRequest, number: int) -> None:
+        """Put a request and its start on record."""
+        row = {
+            "trial_id": request.trial_id,
+            "campaign_id": self.campaign_id,
+            "seq": number,
+            "role": request.role,
+            "proposal_id": request.proposal_id,
+            "run_id": request.run_id,
+            "request_digest": request.digest,
+            "started_at": self.storage.clock(),
+        }
+        body = {
+            "trial_id": request.trial_id,
+            "number": number,
+            "role": request.role,
+            "proposal_id": request.proposal_id,
+            "max_steps": request.max_steps,
+            "timeout_seconds": request.timeout_seconds,
+        }
+        self._audit.start_trial(row, (request.digest, request.KIND, request.to_json()), body)
+
+    def end_trial(self, request: TrialRequest, result: TrialResult) -> None:
+        """Put a result and its end on record."""
+        peak = None if result.peak is None else result.peak.compared_bytes
+        shown = {
+            "outcome": result.outcome,
+            "sentence": result.sentence,
+            "steps": result.progress.steps,
+            "peak_bytes": peak,
+            "wall_seconds": result.wall_seconds,
+        }
+        row = {
+            "trial_id": result.trial_id,
+            "result_digest": result.digest,
+            "gpu_seconds": result.gpu_seconds,
+            "ended_at": self.storage.clock(),
+            **shown,
+        }
+        body = {"trial_id": result.trial_id, "role": request.role, "proposal_id": request.proposal_id, **shown}
+        self._audit.end_trial(self.campaign_id, row, (result.digest, result.KIND, result.to_json()), body)
+
+    def finish(self, chain: RecoveryChain) -> None:
+        """Put ranking, verdict and chain on record and close the campaign."""
+        verdict = chain.verdict
+        row = {
+            "campaign_id": self.campaign_id,
+            "digest": verdict.digest,
+            "status": verdict.status,
+            "reason_code": verdict.reason_code,
+            "sentence": verdict.sentence,
+            "candidate_id": verdict.candidate_id,
+            "device_kind": verdict.device_kind,
+            "at": self.storage.clock(),
+        }
+        body = {key: row[key] for key in ("status", "reason_code", "sentence", "candidate_id", "device_kind")}
+        documents = [(one.digest, one.KIND, one.to_json()) for one in (chain.ranking, verdict, chain)]
+        self._audit.end_campaign(self.campaign_id, row, documents, body)
+
+    def chain(self) -> RecoveryChain | None:
+        """Return the finished campaign's chain as it is on record, None while there is no verdict."""
+        found = self._audit.records(self.campaign_id, RecoveryChain.KIND)
+        return RecoveryChain.from_json(found[-1]) if found else None
+
+    def _bodies(self, kind: str) -> list[dict[str, Any]]:
+        return [event["body"] for event in self._audit.events(self.campaign_id) if event["type"] == kind]
+
+    def _trial_documents(self, trial_id: str) -> tuple[str, str]:
+        return self._audit.trial_documents(trial_id)

@@ -1,0 +1,1 @@
+"""What failed and why, told from evidence: classes, message figures, capsules, causes, release of memory."""

@@ -1,0 +1,225 @@
+"""Making a capsule from a run and the exception that ended it. Strings and numbers only; no frame is kept."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from watcherml.forensics.capsule import Capsule, Completeness, Diagnosis, FailureFacts, MemoryFacts
+from watcherml.forensics.causes.diagnose import diagnose, not_memory
+from watcherml.forensics.causes.vector import Vector
+from watcherml.forensics.classify import Classification, classify_exception
+from watcherml.forensics.evidence import NAMES, Evidence, missing, present
+from watcherml.forensics.oom_message import OomMessage, parse
+from watcherml.forensics.phases import frames, phase_of_exception
+from watcherml.forensics.shortfall import shortfall
+from watcherml.forensics.text import mebibytes
+from watcherml.recorder import framework, machine, redact
+from watcherml.recorder.run import Run
+from watcherml.sealed.device import Device
+
+OOM_CLASSES = ("cuda_out_of_memory", "simulated_out_of_memory")
+_RECENT_POINTS = 200
+_RECENT_SAMPLES = 60
+_RECENT_CELLS = 200
+
+# Returns the cells executed so far, or None outside a notebook.
+History = Callable[[], "list[dict[str, Any]] | None"]
+
+
+def capture(run: Run, error: BaseException, history: History | None = None) -> Capsule:
+    """Return the capsule of a failure; every piece of evidence is there or missing with a reason."""
+    found = classify_exception(error)
+    text = redact.redact_text(str(error))
+    device = _device(error, found)
+    phase = phase_of_exception(error)
+    memory, diagnosis = _memory(error, text, found, device, phase, run.last_step)
+    failure = FailureFacts(
+        class_=found.failure_class,
+        subkind=found.subkind,
+        rule=found.rule,
+        rules_version=found.rules_version,
+        matched=redact.redact_text(found.matched),
+        exception_type=_type_name(error),
+        message=text[:200_000],
+        traceback=redact.redact_text("".join(traceback.format_exception(error)))[-200_000:],
+        phase=phase,
+        step=run.last_step,
+        where=_where(error)[:2000],
+    )
+    evidence = _evidence(run, device, history)
+    return Capsule(
+        schema_version="2.0",
+        run_id=run.run_id,
+        project=run.project,
+        created_at=run.storage.clock(),
+        headline=_headline(failure, device, memory, diagnosis)[:2000],
+        failure=failure,
+        device=device,
+        memory=memory,
+        diagnosis=diagnosis,
+        evidence=evidence,
+        completeness=Completeness(sum(one.status == "present" for one in evidence), len(NAMES)),
+    )
+
+
+def _device(error: BaseException, found: Classification) -> Device:
+    if found.failure_class == "simulated_out_of_memory":
+        budget = _attribute(error, "budget_bytes") or parse(str(error)).total_bytes or 0
+        return Device("simulated", "simulated-cpu-budget", budget)
+    return framework.device_here()
+
+
+def _memory(
+    error: BaseException, text: str, found: Classification, device: Device, phase: str, step: int | None
+) -> tuple[MemoryFacts, Diagnosis]:
+    if found.failure_class not in OOM_CLASSES:
+        return MemoryFacts(), not_memory("This failure is not about device memory.")
+    stated = parse(text)
+    facts, rounding = _facts(error, stated, device)
+    vector = Vector(
+        device.kind, phase, step, facts.requested_bytes, facts.capacity_bytes, facts.allowed_bytes, facts.free_bytes,
+        facts.allocated_bytes, facts.reserved_bytes,
+        shortfall(facts.requested_bytes, facts.free_bytes, allowed=facts.allowed_bytes, reserved=facts.reserved_bytes,
+                  rounding=rounding),
+    )  # fmt: skip
+    return facts, diagnose(vector)
+
+
+def _facts(error: BaseException, stated: OomMessage, device: Device) -> tuple[MemoryFacts, int]:
+    """Return the bytes with the summed rounding of the requested and the free figure."""
+    if device.kind == "simulated":
+        # The exception carries exact figures; its text rounds them.
+        requested, allocated = _attribute(error, "requested_bytes"), _attribute(error, "allocated_bytes")
+        if requested is not None and allocated is not None and device.budget_bytes is not None:
+            free = max(0, device.budget_bytes - allocated)
+            return MemoryFacts(
+                requested_bytes=requested, capacity_bytes=device.budget_bytes, free_bytes=free,
+                allocated_bytes=allocated, reserved_bytes=allocated, reserved_unallocated_bytes=0,
+                source="simulated device",
+            ), 0  # fmt: skip
+    reserved = stated.reserved_bytes
+    if reserved is None and stated.allocated_bytes is not None and stated.reserved_unallocated_bytes is not None:
+        reserved = stated.allocated_bytes + stated.reserved_unallocated_bytes
+    rounding = sum(stated.rounding_bytes.get(name, 0) for name in ("tried_bytes", "free_bytes"))
+    return MemoryFacts(
+        requested_bytes=stated.tried_bytes, capacity_bytes=stated.total_bytes, allowed_bytes=stated.allowed_bytes,
+        free_bytes=stated.free_bytes, allocated_bytes=stated.allocated_bytes, reserved_bytes=reserved,
+        reserved_unallocated_bytes=stated.reserved_unallocated_bytes,
+        process_in_use_bytes=stated.process_in_use_bytes, source="exception text",
+    ), rounding  # fmt: skip
+
+
+def _evidence(run: Run, device: Device, history: History | None) -> tuple[Evidence, ...]:
+    facts: dict[str, Any] = {}
+    try:
+        facts = run.storage.runs.get(run.run_id)["facts"]
+    except Exception:  # noqa: BLE001 - a store that cannot be read must not cost the rest of the capsule
+        facts = {}
+    pieces = {
+        "EV-1": lambda: ({"config": run.config, "lossy": run.lossy_paths, "redacted": run.redacted_paths}, "init"),
+        "EV-2": lambda: (
+            {"last_step": run.last_step, "logging_gap": run.logging_gap, "last_metrics": _finite(run.last_metrics)},
+            "log",
+        ),
+        "EV-3": lambda: ({**machine.process_state(), "argv": facts.get("argv")}, "psutil"),
+        "EV-4": lambda: (_samples(run), "sampler"),
+        "EV-5": lambda: (_gpu(device), "torch"),
+        "EV-6": lambda: (framework.collect() or None, "torch"),
+        "EV-7": lambda: (facts.get("git") if facts.get("git", {}).get("status") == "available" else None, "git"),
+        "EV-8": lambda: (facts.get("environment"), "importlib.metadata"),
+        "EV-9": lambda: (_without_path(facts.get("dataset")), "set_dataset"),
+        "EV-10": lambda: (_metrics(run), "log"),
+        "EV-11": lambda: (history() if history else None, "notebook"),
+    }  # fmt: skip
+    return tuple(_piece(name, collect) for name, collect in pieces.items())
+
+
+_REASONS = {
+    "EV-4": "The sampler has no reading of this run.",
+    "EV-5": "No CUDA context in this process.",
+    "EV-6": "torch is not loaded in this process.",
+    "EV-7": "Not inside a git repository, or git is not installed.",
+    "EV-8": "Packages were not collected in time.",
+    "EV-9": "run.set_dataset(...) was not called.",
+    "EV-10": "No metric was logged.",
+    "EV-11": "Not in a notebook, or the extension is not loaded.",
+}
+
+
+def _piece(name: str, collect: Callable[[], tuple[Any, str]]) -> Evidence:
+    try:
+        data, source = collect()
+        if data:
+            return present(name, data, source)
+        return missing(name, _REASONS.get(name, "Nothing was recorded."))
+    except Exception as error:  # noqa: BLE001 - one broken source must not cost the other ten
+        return missing(name, f"Could not be captured: {type(error).__name__}: {error}"[:2000])
+
+
+def _samples(run: Run) -> list[dict[str, Any]]:
+    keep = ("at", "cpu_percent", "rss_bytes", "device_kind", "device_allocated_bytes", "device_reserved_bytes")
+    return [{key: row[key] for key in keep} for row in run.storage.runs.samples(run.run_id)[-_RECENT_SAMPLES:]]
+
+
+def _metrics(run: Run) -> list[dict[str, Any]]:
+    run.storage.runs.fold(run.run_id)
+    points = run.storage.runs.metrics(run.run_id)[-_RECENT_POINTS:]
+    return [{**point, "value": _number(point["value"])} for point in points]
+
+
+def _finite(metrics: dict[str, float]) -> dict[str, Any]:
+    return {name: _number(value) for name, value in metrics.items()}
+
+
+def _number(value: float) -> float | str:
+    # JSON has no NaN; the word keeps it readable in a sealed document.
+    return value if value == value and abs(value) != float("inf") else repr(value)
+
+
+def _gpu(device: Device) -> Any:
+    if device.kind == "simulated":
+        return {"simulated": True, "name": device.name, "budget_bytes": device.budget_bytes}
+    return framework.gpus() or None
+
+
+def _without_path(dataset: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if dataset is None else {key: value for key, value in dataset.items() if key != "path"}
+
+
+def _attribute(error: BaseException, name: str) -> int | None:
+    value = getattr(error, name, None)
+    return value if type(value) is int and value >= 0 else None
+
+
+def _type_name(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")[:2000]
+
+
+def _where(error: BaseException) -> str:
+    """Return the innermost frame outside the standard library, installed packages and ourselves."""
+    own = str(Path(__file__).resolve().parents[1])
+    inside = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), own})
+    found = ""
+    for frame, line in frames(error):
+        file = frame.f_code.co_filename
+        if "site-packages" not in file and "dist-packages" not in file and not file.startswith(inside):
+            short = "notebook cell" if "ipykernel" in file or file.startswith("<ipython") else Path(file).name
+            found = f"{short}:{line} in {frame.f_code.co_name}"
+    return found
+
+
+def _headline(failure: FailureFacts, device: Device, memory: MemoryFacts, diagnosis: Diagnosis) -> str:
+    where = f" at {failure.where}" if failure.where else ""
+    if failure.class_ not in OOM_CLASSES:
+        first = (failure.message.strip().splitlines() or [""])[0][:300]
+        return f"{failure.exception_type}{where}: {first}"
+    name = "The simulated device" if device.kind == "simulated" else "CUDA"
+    phase = f" in {failure.phase}" if failure.phase != "unknown" else ""
+    text = f"{name} ran out of memory{phase}{where}."
+    if memory.requested_bytes is not None and memory.free_bytes is not None:
+        text += f" {mebibytes(memory.requested_bytes)} were asked for and {mebibytes(memory.free_bytes)} were free."
+    return f"{text} {diagnosis.sentence}"

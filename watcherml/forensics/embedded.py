@@ -1,0 +1,111 @@
+"""Exceptions that exist only as text: printed tracebacks, and the ones that workers put into their messages.
+
+``torch.utils.data``, ``torch.multiprocessing``, TorchScript, ``concurrent.futures`` and Ray carry a worker's
+exception as the text of a traceback inside the message of another exception. The reader follows the layout of
+Python's own traceback printer (chains, groups with their gutter) and takes time linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+Link = Literal["cause", "context", "sibling", ""]
+
+TRACEBACK_LIMIT = 200_000  # characters read from the end of a traceback; the innermost frames stand last
+MAX_EXCEPTIONS = 200
+
+_HEADER = re.compile(r"Traceback[^\n]{0,80}\(most recent call last\)")
+_EXCEPTION = re.compile(r"((?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?:\(\w{1,80}\))?)(?:: ?(.*)|:?$)", re.DOTALL)
+_ANSI = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_GUTTER = re.compile(r" {0,200}\| ?")
+_DIVIDER = re.compile(r" {0,200}\+(?:-\+)?-{3,}(?: [0-9.]{1,10} -+)?\s*")
+_LINKS: dict[str, Link] = {
+    "The above exception was the direct cause of the following exception:": "cause",
+    "During handling of the above exception, another exception occurred:": "context",
+}
+
+
+@dataclass
+class Told:
+    """One exception read from text; ``link`` relates it to the next outer one (empty for the outermost)."""
+
+    type_name: str
+    lines: list[str] = field(default_factory=list)
+    frames: str = ""
+    link: Link = ""
+
+    @property
+    def message(self) -> str:
+        """The message as it was printed, without the marks that process pools put around it."""
+        return "\n".join(self.lines).strip().removesuffix('"""').strip()
+
+
+def split_message(message: str) -> tuple[str, list[Told]]:
+    """Return the message up to the first traceback inside it, and that traceback's exceptions, innermost first."""
+    found = _HEADER.search(message)
+    if not found:
+        return message, []
+    line = message.rfind("\n", 0, found.start()) + 1
+    told = read_traceback(message[line:])
+    if told:
+        told[-1].link = "cause"
+    return message[:line], told
+
+
+def read_traceback(text: str) -> list[Told]:
+    """Return the exceptions of a printed traceback, innermost first; the last one is what was raised."""
+    text = _ANSI.sub("", text[-TRACEBACK_LIMIT:])
+    grouped = "Exception Group Traceback" in text
+    reader = _Reader()
+    for line in text.splitlines():
+        if grouped:
+            if _DIVIDER.fullmatch(line):
+                reader.divide()
+                continue
+            line = line[gutter.end() :] if (gutter := _GUTTER.match(line)) else line
+        reader.read(line)
+    return reader.told
+
+
+class _Reader:
+    """Takes a traceback line by line: frames until an unindented exception line, then its message."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.frames: list[str] = []
+        self.in_frames = True
+        self.at = 0  # where the next exception goes: before the one that contains it, after the one it follows
+        self.link: Link = ""
+
+    def read(self, line: str) -> None:
+        link = _LINKS.get(line.strip())
+        if link and self.told and not self.in_frames:
+            current = self.told[self.at]
+            outer_link, current.link = current.link, link
+            self._expect(self.at + 1, outer_link)
+        elif line.startswith('  File "') or _HEADER.search(line):
+            if not self.in_frames:
+                self._expect(self.at, "cause")
+            self.frames.append(line)
+        elif self.in_frames:
+            self._maybe_exception(line)
+        else:
+            self.told[self.at].lines.append(line)
+
+    def divide(self) -> None:
+        if self.told and not self.in_frames:
+            inside = self.told[self.at].type_name.endswith("Group")
+            self._expect(self.at, "cause" if inside else "sibling")
+
+    def _expect(self, at: int, link: Link) -> None:
+        self.at, self.link, self.in_frames, self.frames = at, link, True, []
+
+    def _maybe_exception(self, line: str) -> None:
+        found = None if line[:1].isspace() else _EXCEPTION.fullmatch(line)
+        if not found or len(self.told) >= MAX_EXCEPTIONS:
+            self.frames.append(line)
+            return
+        self.told.insert(self.at, Told(found[1], [found[2] or ""], "\n".join(self.frames), self.link))
+        self.in_frames = False

@@ -1,0 +1,240 @@
+"""Give back the memory that a failed cell still holds, and say what holds the rest.
+
+A failed frame keeps its locals alive through the exception's traceback, through ``sys.last_*`` and through
+IPython's own references. The recipe is that of `facts/notebook.md`, section 2 (measured on Python 3.10 to 3.13):
+clear every frame of the whole chain, *then read* ``f_locals`` once more, because on Python 3.12 and older a
+renderer has left a dict of the locals on the frame that only this empties; then drop the references; then collect.
+
+What is to be kept as evidence (locals as shapes and bytes) must be captured before: afterwards it is gone.
+Nothing of the user's is deleted: globals that still hold memory are named, not touched.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Annotated, Any, ClassVar
+
+import psutil
+
+from watcherml.forensics.holders import Holder, holders, holders_of
+from watcherml.forensics.matching import ask
+from watcherml.recorder.framework import cuda_in_use
+from watcherml.sealed.fields import ByteCount, Count, Items, Line
+from watcherml.sealed.record import Record
+from watcherml.simulated import active
+from watcherml.simulated.active import format_bytes
+
+MAX_EXCEPTIONS = 10_000  # of one chain; more is a cycle that ids cannot see
+MAX_KEPT = 10  # holders named in one release
+WORTH_NAMING_BYTES = 2**20  # smaller holders are listed, but not in the sentence
+_LAST = ("last_type", "last_value", "last_traceback", "last_exc")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release(Record):
+    """What was let go of, and the memory in use just before and just after, in bytes.
+
+    CUDA figures are the reserved bytes of this process over all devices, ``None`` where CUDA is not initialised;
+    simulated figures are those of the last simulated device, ``None`` where there is none. ``frames_cleared`` counts
+    frames whose locals were emptied; frames that are still running are left alone. ``kept`` names the biggest
+    tensors and arrays that are still held, biggest first.
+    """
+
+    KIND: ClassVar[str] = "watcherml.release"
+
+    frames_cleared: Count
+    exceptions: Count
+    stack_kept: bool
+    rss_before_bytes: ByteCount | None
+    rss_after_bytes: ByteCount | None
+    cuda_reserved_before_bytes: ByteCount | None
+    cuda_reserved_after_bytes: ByteCount | None
+    simulated_before_bytes: ByteCount | None
+    simulated_after_bytes: ByteCount | None
+    kept: Annotated[tuple[Holder, ...], Items(0, MAX_KEPT)]
+    sentence: Line
+
+
+@dataclass(frozen=True)
+class _Memory:
+    rss: int | None
+    cuda: int | None
+    simulated: int | None
+
+
+def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: bool = False) -> Release:
+    """Empty the frames that ``exc`` and its whole chain hold, drop the references, collect, and measure.
+
+    ``exc`` may be ``None`` for the exception that ``sys`` remembers as the last one. ``shell`` is the IPython shell
+    whose references go too and whose user namespace is searched for holders; without one it is ``__main__``'s.
+    With ``keep_stack`` only the locals go: ``%tb`` still prints the stack, ``%debug`` still walks it.
+
+    Call it after the cell (``post_run_cell``) or outside the ``except`` block: frames that still run cannot be
+    cleared. Do not call it while an interactive debugger owns the frames (``shell.call_pdb``).
+    """
+    before = _measure()
+    reached = _reached(exc, shell)
+    count = len(reached)
+    frames = [frame for one in reached for frame in _frames(one.__traceback__)]
+    cleared, bodies = _clear(frames)
+    if not keep_stack:
+        _drop(reached, {id(frame) for frame in frames}, shell)
+    # The caller's own reference is harmless now; ours must go before the collector runs.
+    exc = None
+    del frames, reached
+    gc.collect()
+    _empty_cuda_cache()
+    after = _measure()
+    surviving = [holder for holder, alive in bodies if alive() is not None]
+    kept = tuple(sorted([*holders(_user_namespace(shell)), *surviving], key=lambda holder: -holder.bytes)[:MAX_KEPT])
+    return Release(
+        cleared, count, keep_stack, before.rss, after.rss, before.cuda, after.cuda, before.simulated, after.simulated,
+        kept, _sentence(cleared, count, keep_stack, before, after, kept),
+    )
+
+
+def _chain(exc: BaseException) -> list[BaseException]:
+    """Return every exception reachable from this one, by object id; suppressed contexts hold frames as well."""
+    found: dict[int, BaseException] = {}
+    waiting: list[Any] = [exc]
+    while waiting and len(found) < MAX_EXCEPTIONS:
+        one = waiting.pop()
+        if isinstance(one, BaseException) and id(one) not in found:
+            found[id(one)] = one
+            members = ask(one, "exceptions")
+            waiting += [one.__cause__, one.__context__]
+            waiting += members if isinstance(members, (list, tuple)) else ()
+    return list(found.values())
+
+
+def _remembered(shell: Any) -> Iterator[BaseException]:
+    result = ask(shell, "last_execution_result")
+    for owner, name in ((sys, "last_exc"), (sys, "last_value"), (result, "error_in_exec")):
+        value = ask(owner, name)
+        if isinstance(value, BaseException):
+            yield value
+
+
+def _reached(exc: BaseException | None, shell: Any) -> list[BaseException]:
+    """Return the chain of ``exc``, and of a remembered exception that wraps it; others' frames are not ours."""
+    if exc is None:
+        exc = next(_remembered(shell), None)
+    if exc is None:
+        return []
+    found = {id(one): one for one in _chain(exc)}
+    for outer in _remembered(shell):
+        chain = _chain(outer)
+        if any(one is exc for one in chain):
+            found.update((id(one), one) for one in chain)
+    return list(found.values())
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _clear(frames: Iterable[FrameType]) -> tuple[int, list[tuple[Holder, weakref.ref[Any]]]]:
+    """Empty the frames; return how many, and what the namespaces hold that cannot be emptied."""
+    cleared: set[int] = set()
+    bodies: list[tuple[Holder, weakref.ref[Any]]] = []
+    for frame in frames:
+        if id(frame) in cleared:
+            continue
+        try:
+            frame.clear()
+        except RuntimeError:  # still running; reading its locals now would store a copy of them
+            continue
+        cleared.add(id(frame))
+        left = frame.f_locals
+        # A class body runs in a dict of its own; emptying that could wipe a namespace given to exec().
+        if left and not frame.f_code.co_flags & inspect.CO_NEWLOCALS and frame.f_code.co_name != "<module>":
+            bodies += _weak(frame.f_code.co_name, left)
+    return len(cleared), bodies
+
+
+def _weak(name: str, namespace: Mapping[str, Any]) -> Iterator[tuple[Holder, weakref.ref[Any]]]:
+    for holder, value in holders_of(namespace):
+        try:
+            yield holder.replace(name=f"{name}.{holder.name}"[:400]), weakref.ref(value)
+        except TypeError:  # a list or a dict cannot be watched
+            continue
+
+
+def _drop(reached: list[BaseException], frame_ids: set[int], shell: Any) -> None:
+    """Drop the tracebacks and every known reference to them; what belongs to another failure stays."""
+    ids = {id(one) for one in reached}
+    renderer = ask(shell, "InteractiveTB")
+    rendered = [*_frames(ask(renderer, "tb")), ask(ask(renderer, "pdb"), "botframe")]
+    ours = any(id(ask(sys, name)) in ids for name in ("last_exc", "last_value"))
+    if renderer is not None and (ours or any(id(frame) in frame_ids for frame in rendered)):
+        renderer.tb = None
+        renderer.pdb = None
+    if ours:
+        for name in _LAST:
+            if hasattr(sys, name):
+                delattr(sys, name)
+    # The result of the cell keeps its error: from it the kernel tells failure from success after we are done.
+    for one in reached:
+        one.__traceback__ = None
+
+
+def _user_namespace(shell: Any) -> Mapping[str, Any]:
+    namespace = getattr(shell, "user_ns", None)
+    return namespace if isinstance(namespace, Mapping) else vars(sys.modules["__main__"])
+
+
+def _measure() -> _Memory:
+    try:
+        rss: int | None = psutil.Process().memory_info().rss
+    except psutil.Error:
+        rss = None
+    cuda = cuda_in_use()
+    reserved = sum(cuda.memory_reserved(index) for index in range(cuda.device_count())) if cuda else None
+    device = active.last()
+    return _Memory(rss, reserved, None if device is None else int(device.current_bytes))
+
+
+def _empty_cuda_cache() -> None:
+    cuda = cuda_in_use()
+    if cuda:
+        cuda.empty_cache()
+
+
+def _sentence(
+    frames: int, exceptions: int, keep_stack: bool, before: _Memory, after: _Memory, kept: tuple[Holder, ...]
+) -> str:
+    if not exceptions:
+        return "No failed cell to release: no exception is remembered."
+    parts = [
+        part
+        for part in (
+            _gain("CUDA memory reserved by PyTorch", before.cuda, after.cuda),
+            _gain("simulated device memory", before.simulated, after.simulated),
+            _gain("process memory", before.rss, after.rss),
+        )
+        if part
+    ]
+    done = f"Cleared {_count(frames, 'frame')} of {_count(exceptions, 'exception')}"
+    stack = "the stack is kept without its locals" if keep_stack else "the stack is gone, so %debug has nothing to walk"
+    named = [f"{one.name} ({format_bytes(one.bytes)}, {one.what})" for one in kept if one.bytes >= WORTH_NAMING_BYTES]
+    held = f"Still held by {', '.join(named)}" if named else "No name of yours holds a large tensor or array"
+    return f"{done}; {stack}. Gave back {', '.join(parts) or 'an amount nobody could measure'}. {held}."[:2_000]
+
+
+def _gain(what: str, before: int | None, after: int | None) -> str:
+    if before is None or after is None:
+        return ""
+    return f"{format_bytes(max(0, before - after))} of {what} ({format_bytes(before)} -> {format_bytes(after)})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+

@@ -1,0 +1,158 @@
+"""The flags of contract, budget and policy, once for the command line and the magics."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from watcherml.contract import limits
+from watcherml.contract.budget import RecoveryBudget
+from watcherml.contract.contract import VerificationRequirements
+from watcherml.contract.guards import parse_guard
+from watcherml.contract.identity import WorkloadIdentity
+from watcherml.contract.permissions import InterventionPermissions
+from watcherml.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises ``UsageError`` instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``UsageError`` with the usage line as remedy."""
+        raise UsageError(message, remedy=f"`{self.prog} --help` lists the options.")
+
+
+def add_contract_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what would count as success and what may be spent."""
+    group = parser.add_argument_group("contract")
+    group.add_argument("--metric", action="append", default=[], metavar="NAME:DIRECTION:BASELINE:MAX_REGRESSION[:TARGET]",
+                       help="guard a metric; repeat for several (direction: minimize or maximize)")  # fmt: skip
+    group.add_argument("--minimum-progress-steps", type=int, metavar="N",
+                       help="optimizer steps that full and confirmation runs must reach")  # fmt: skip
+    group.add_argument("--confirmation-runs", type=int, default=limits.DEFAULT_CONFIRMATIONS, metavar="N",
+                       help="independent confirmations, 1 to 3 (default: %(default)s)")  # fmt: skip
+    group.add_argument("--max-peak-vram-gib", type=float, metavar="GIB", help="ceiling for the peak of device memory")
+    group.add_argument("--progress-metric", default=limits.DEFAULT_PROGRESS_METRIC, metavar="NAME",
+                       help="metric that reports finished steps (default: %(default)s)")  # fmt: skip
+    group.add_argument("--no-control", action="store_true", help="skip the control trial; the verdict will say so")
+    for name in ("dataset-fingerprint", "environment-fingerprint", "git-commit", "model-identifier"):
+        group.add_argument(f"--{name}", metavar="VALUE", help="identity that each trial must measure and match")
+    budget = parser.add_argument_group("budget")
+    for flag, kind, text in (
+        ("--max-trials", int, f"trials in all, at most {limits.MAX_TRIALS} (default: {limits.DEFAULT_TRIALS})"),
+        ("--max-probe-trials", int, f"control and probes (default: {limits.DEFAULT_PROBES})"),
+        ("--max-full-trials", int, f"full trials (default: {limits.DEFAULT_FULL})"),
+        ("--probe-steps", int, f"steps of a probe (default: {limits.DEFAULT_PROBE_STEPS})"),
+        ("--trial-timeout", float, f"seconds a trial may take (default: {limits.DEFAULT_TRIAL_SECONDS:g})"),
+        ("--campaign-timeout", float, f"seconds in all (default: {limits.DEFAULT_CAMPAIGN_SECONDS:g})"),
+        ("--max-gpu-seconds", float, "GPU seconds in all (default: no limit)"),
+        ("--termination-grace", float, f"seconds between SIGTERM and SIGKILL ({limits.DEFAULT_GRACE_SECONDS:g})"),
+    ):
+        budget.add_argument(flag, type=kind, metavar="N" if kind is int else "SECONDS", help=text)
+
+
+def add_policy_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what may be changed."""
+    group = parser.add_argument_group("policy")
+    group.add_argument("--max-proposals", type=int, default=limits.DEFAULT_PROPOSALS, metavar="N",
+                       help=f"proposals in the plan, 1 to {limits.MAX_PROPOSALS} (default: %(default)s)")  # fmt: skip
+    group.add_argument("--automatic-only", action="store_true", help="leave out what needs a person's approval")
+    for name, text in (
+        ("approval-required", "plan changes that a person has to approve one by one"),
+        ("semantic-changes", "plan changes of what is computed, such as shorter sequences"),
+        ("high-risk", "plan changes of high risk"),
+    ):
+        group.add_argument(f"--allow-{name}", action="store_true", help=text)
+    group.add_argument("--capabilities", metavar="FILE", help="JSON declarations of where controls are; only tighten")
+
+
+def add_entrypoint_flags(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Add which function trains and where it is imported."""
+    group = parser.add_argument_group("entrypoint")
+    group.add_argument("--entrypoint", required=required, metavar="MODULE:FUNCTION",
+                       help="importable training function, for example train_entrypoint:train")  # fmt: skip
+    group.add_argument("--project-root", default=".", metavar="DIR", help="folder that holds the code (default: .)")
+    group.add_argument("--working-directory", default=".", metavar="DIR",
+                       help="where trials run, relative to the project root (default: .)")  # fmt: skip
+    group.add_argument("--python-executable", metavar="PATH", help="interpreter of the trials (default: this one)")
+
+
+def requirements(values: argparse.Namespace, default_steps: int | None = None) -> VerificationRequirements:
+    """Return what the flags require; ``UsageError`` if no progress was named and none can be inferred."""
+    steps = values.minimum_progress_steps if values.minimum_progress_steps is not None else default_steps
+    if steps is None:
+        raise UsageError(
+            "--minimum-progress-steps",
+            expected="the optimizer steps that a full run makes",
+            got="nothing",
+            remedy="Give the number, or record training_steps in the run's configuration.",
+        )
+    gib = values.max_peak_vram_gib
+    return VerificationRequirements(
+        minimum_progress_steps=steps,
+        metric_guards=tuple(parse_guard(text) for text in values.metric),
+        confirmation_runs=values.confirmation_runs,
+        max_peak_vram_bytes=None if gib is None else round(gib * 2**30),
+        workload_identity=WorkloadIdentity(
+            values.dataset_fingerprint, values.environment_fingerprint, values.git_commit, values.model_identifier
+        ),
+    )
+
+
+def budget(values: argparse.Namespace) -> RecoveryBudget:
+    """Return the budget that the flags set; what they leave out is resolved with the contract."""
+    return RecoveryBudget(
+        max_trials=values.max_trials,
+        max_probe_trials=values.max_probe_trials,
+        max_full_trials=values.max_full_trials,
+        probe_steps=values.probe_steps,
+        trial_timeout_seconds=values.trial_timeout,
+        campaign_timeout_seconds=values.campaign_timeout,
+        max_gpu_seconds=values.max_gpu_seconds,
+        termination_grace_seconds=values.termination_grace,
+    )
+
+
+def permissions(values: argparse.Namespace) -> InterventionPermissions:
+    """Return the campaign's ceilings; ``UsageError`` for flags that contradict each other."""
+    if values.automatic_only and (values.allow_approval_required or values.allow_semantic_changes):
+        raise UsageError("--automatic-only", expected="no --allow-... flag beside it", got="both")
+    return InterventionPermissions(
+        values.allow_approval_required, values.allow_semantic_changes, values.allow_high_risk
+    )
+
+
+def prepare_options(values: argparse.Namespace) -> dict[str, Any]:
+    """Return the remaining keyword arguments of ``prepare_oom_recovery``."""
+    return {
+        "project_root": values.project_root,
+        "working_directory": values.working_directory,
+        "include_approval_required": not values.automatic_only,
+        "max_proposals": values.max_proposals,
+        "declarations": None if values.capabilities is None else read_declarations(values.capabilities),
+        "progress_metric": values.progress_metric,
+        "control": not values.no_control,
+        "python": values.python_executable,
+    }
+
+
+def read_declarations(path: str) -> dict[str, Any]:
+    """Read ``--capabilities FILE``: a JSON object; ``UsageError`` with the reason otherwise."""
+    try:
+        found = json.loads(Path(path).expanduser().read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError("--capabilities", expected="a readable JSON file", got=str(error)[:300]) from None
+    if not isinstance(found, dict):
+        raise UsageError("--capabilities", expected="a JSON object", got=type(found).__name__)
+    return found
+
+
+def steps_of(config: dict[str, Any]) -> int | None:
+    """Return the steps a configuration says a full run makes: training_steps, max_steps, num_steps or steps."""
+    for name in ("training_steps", "max_steps", "num_steps", "total_steps", "steps"):
+        value = config.get(name)
+        if type(value) is int and value > 0:
+            return value
+    return None

@@ -1,0 +1,187 @@
+"""A contract in sentences: what counts as success, what may be spent, what may be changed, on which device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from watcherml.contract.contract import RecoveryContract
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.proposal import Proposal
+from watcherml.report.safe import one_line, shorten
+from watcherml.report.units import format_bytes, format_count, format_number, format_seconds, plural
+from watcherml.sealed.device import Device
+
+State = Literal["automatic", "approved", "rejected", "waiting"]
+STATE_WORDS: dict[State, str] = {
+    "automatic": "automatic",
+    "approved": "approved",
+    "rejected": "rejected",
+    "waiting": "needs approval",
+}
+
+SIMULATED_NOTE = "Simulated device: a CPU with a declared memory limit. Nothing here says anything about a GPU."
+
+
+def state_of(proposal: Proposal, authorized: Collection[str], rejected: Collection[str]) -> State:
+    """Return whether a proposal may run: a rejection outweighs everything else."""
+    if proposal.proposal_id in rejected:
+        return "rejected"
+    if proposal.authority == "automatic":
+        return "automatic"
+    return "approved" if proposal.proposal_id in authorized else "waiting"
+
+
+def plan_headline(plan: RecoveryPlan, authorized: Collection[str], rejected: Collection[str]) -> str:
+    """Return what is proposed and what a person has to do next."""
+    states = [state_of(proposal, authorized, rejected) for proposal in plan.proposals]
+    ready = sum(state in ("automatic", "approved") for state in states)
+    waiting = states.count("waiting")
+    if not states:
+        return "No change is proposed: nothing in this configuration is known to help. The reasons are listed below."
+    found = f"{plural(len(states), 'change')} proposed"
+    if not ready and waiting:
+        return f"{found}, none may run yet. Next: approve or reject {'it' if waiting == 1 else 'them'}."
+    if not ready:
+        return f"{found}, all rejected. Nothing would be tried."
+    text = f"{found}, {ready:,} may run. Next: start the campaign"
+    return f"{text}, or first decide on the {waiting:,} that need approval." if waiting else f"{text}."
+
+
+def success_sentences(contract: RecoveryContract) -> list[str]:
+    """Return what every confirmation run has to show."""
+    wanted = contract.verification
+    runs = plural(wanted.confirmation_runs, "fresh confirmation run")
+    lines = [
+        f"{runs} must each complete and meet all of the following.",
+        f"At least {plural(wanted.minimum_progress_steps, 'optimizer step')}.",
+    ]
+    for guard in wanted.metric_guards:
+        name = one_line(guard.name, 80)
+        lines.append(
+            f"{name} {guard.wanted()} (baseline {format_number(guard.baseline_value)}, {guard.direction}d,"
+            f" {format_number(guard.max_regression)} worse is accepted)."
+        )
+    if wanted.max_peak_vram_bytes is not None:
+        lines.append(f"Peak device memory at most {format_bytes(wanted.max_peak_vram_bytes)}.")
+    for key, value in wanted.workload_identity.declared().items():
+        lines.append(f"The same {key.replace('_', ' ')}: {one_line(value, 80)}.")
+    lines.append(f"The same code: {plural(len(contract.code.files), 'file')} of the training function, by content.")
+    return lines
+
+
+def worst_case_trials(plan: RecoveryPlan) -> int:
+    """Return the most trials that this plan can start, in processes."""
+    contract, candidates = plan.contract, len(plan.proposals)
+    probes = min(max(contract.probe_candidates, 0), candidates)
+    full = min(contract.budget.max_full_trials or 0, candidates)
+    # Each full trial that passes may be confirmed, should the confirmation of a better ranked one fail.
+    total = int(contract.control) + probes + full + full * contract.verification.confirmation_runs
+    return min(contract.budget.max_trials or 0, total)
+
+
+def worst_case_seconds(plan: RecoveryPlan) -> float:
+    """Return the most wall time that this plan can take, in seconds."""
+    budget = plan.contract.budget
+    one = (budget.trial_timeout_seconds or 0) + (budget.termination_grace_seconds or 0)
+    whole = (budget.campaign_timeout_seconds or 0) + (budget.termination_grace_seconds or 0)
+    return min(worst_case_trials(plan) * one, whole)
+
+
+def spending_sentences(plan: RecoveryPlan) -> list[str]:
+    """Return what the campaign may spend at most."""
+    budget = plan.contract.budget
+    lines = [
+        f"At worst {plural(worst_case_trials(plan), 'trial')} and {format_seconds(worst_case_seconds(plan))}"
+        f" of wall time; it stops as soon as the outcome is settled.",
+        f"One trial takes at most {format_seconds(budget.trial_timeout_seconds)}, a probe"
+        f" {plural(budget.probe_steps or 0, 'step')}.",
+    ]
+    if budget.max_gpu_seconds is not None:
+        lines.append(f"GPU time at most {format_seconds(budget.max_gpu_seconds)}.")
+    return lines
+
+
+def permission_sentence(contract: RecoveryContract) -> str:
+    """Return which kinds of change the contract lets run at all."""
+    permissions = contract.permissions
+    allowed = ["automatic changes"]
+    if permissions.allow_approval_required:
+        allowed.append("changes a person approved")
+    if permissions.allow_semantic_changes:
+        allowed.append("changes of what is computed")
+    if permissions.allow_high_risk:
+        allowed.append("high-risk changes")
+    return f"Only {allowed[0]} may run." if len(allowed) == 1 else f"May run: {', '.join(allowed)}."
+
+
+def control_sentence(plan: RecoveryPlan) -> str:
+    """Return what the control trial does, or that there is none."""
+    if not plan.contract.control:
+        return "No control trial: the contract turned it off, and the verdict will say so."
+    steps = plural(plan.control_max_steps, "step")
+    text = (
+        f"First the unchanged configuration runs in a fresh process, for at most {steps}."
+        " It has to fail as before; if it passes, nothing counts as a recovery."
+    )
+    if plan.proposals and plan.contract.probe_candidates <= 0:
+        text += " It takes the whole probe budget, so candidates go straight to their full trial."
+    return text
+
+
+def device_sentence(device: Device) -> str:
+    """Return the device with its memory: ``simulated device, 96.0 MiB``."""
+    name = one_line(device.name, 80)
+    if device.kind == "none":
+        return "no device: only the text of the failure is known"
+    words = "simulated device" if device.kind == "simulated" else "CUDA"
+    parts = [words, name if name and name != words else ""]
+    if device.budget_bytes is not None:
+        parts.append(format_bytes(device.budget_bytes))
+    return ", ".join(part for part in parts if part)
+
+
+def device_words(plan: RecoveryPlan) -> str:
+    """Return what limits the memory: a declared budget, or a device's total."""
+    return "budget" if plan.contract.device.kind == "simulated" else "device's memory"
+
+
+def predicted(proposal: Proposal, device: Device) -> str:
+    """Return the predicted peak beside the budget, or that there is no prediction."""
+    if proposal.predicted_peak_bytes is None:
+        return "not predicted"
+    text = format_bytes(proposal.predicted_peak_bytes)
+    return text if device.budget_bytes is None else f"{text} of {format_bytes(device.budget_bytes)}"
+
+
+def change_lines(proposal: Proposal) -> list[str]:
+    """Return each change as one line: of the configuration, then of the trial's environment."""
+    lines = [one_line(change.words, 300) for change in proposal.changes]
+    lines.extend(f"environment {one_line(key, 80)}={one_line(value, 200)}" for key, value in environment(proposal))
+    return lines
+
+
+def environment(proposal: Proposal) -> list[tuple[str, str]]:
+    """Return the variables a proposal sets in its trials, by name."""
+    return sorted(proposal.environment.items())
+
+
+def entrypoint_sentence(contract: RecoveryContract) -> str:
+    """Return which function is run, and where."""
+    target, folder = one_line(contract.entrypoint.target, 160), one_line(contract.entrypoint.working_directory, 160)
+    return target if folder in (".", "") else f"{target} in {folder}"
+
+
+def short_digest(digest: str) -> str:
+    """Return the first twelve digits of a digest, enough to compare by eye."""
+    return shorten(digest, 20) if len(digest) < 71 else digest[7:19]
+
+
+def budget_sentence(plan: RecoveryPlan) -> str:
+    """Return how the trials are divided among the stages."""
+    budget, runs = plan.contract.budget, plan.contract.verification.confirmation_runs
+    control = "1 control, " if plan.contract.control else ""
+    return (
+        f"{control}up to {format_count(max(plan.contract.probe_candidates, 0))} probes,"
+        f" {format_count(budget.max_full_trials)} full, {format_count(runs)} confirmations a candidate"
+    )

@@ -1,0 +1,50 @@
+"""The parts of PyTorch that the simulated device stands on, or the error that says how to get them.
+
+Everything outside torch's documented interface that this package touches is imported here. The modules
+beside this one take torch from here, so that its absence has one message.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from watcherml.errors import MissingDependency
+
+try:
+    import torch as torch
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
+except ModuleNotFoundError as error:
+    raise MissingDependency(
+        "the simulated device",
+        expected="torch 2.4 or later in this environment",
+        got=str(error),
+        remedy='Install it with: pip install "torch>=2.4"',
+    ) from error
+
+# torch 2.4 has the class only under its older name; from 2.5 on both names are the same object.
+OutOfMemoryError: Any = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
+
+
+@functools.cache
+def is_composite(func: Any) -> bool:
+    """Tell whether an operator has no CPU kernel of its own, only one written in other operators."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    name: str = func.name()  # type: ignore[no-untyped-call]
+    return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
+
+
+def run_parts(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run a composite operator through its own kernel, so that active modes see each of its parts."""
+    # Not func.decompose(): it prefers Python rewrites, which allocate differently (dropout, matmul).
+    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def fake_tensors() -> Any:
+    """Return torch's module of tensors without data; it is imported on demand because it loads slowly."""
+    from torch._subclasses import fake_tensor
+
+    return fake_tensor

@@ -1,0 +1,130 @@
+"""Looking at an entrypoint in a child process: does it import, has it the right parameters, what code is it?
+
+The caller's process (a notebook kernel, perhaps) never runs the module's code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from watcherml.contract.entrypoint import TrainingEntrypoint
+from watcherml.contract.identity import CodeIdentity
+from watcherml.errors import InvalidEntrypoint, WatcherError
+from watcherml.platform import new_session_options
+from watcherml.sealed.fields import Name
+from watcherml.sealed.record import Record
+
+TIMEOUT_SECONDS = 180.0
+_TAIL = 1_500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntrypointCheck(Record):
+    """What the child saw: the parameters, and the digests of the project's code that importing it loads."""
+
+    entrypoint: TrainingEntrypoint
+    parameters: tuple[Name, ...]
+    code: CodeIdentity
+
+
+def check_entrypoint(
+    entrypoint: TrainingEntrypoint,
+    project_root: str | os.PathLike[str] = ".",
+    *,
+    require_max_steps: bool = True,
+    python: str | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> EntrypointCheck:
+    """Import the entrypoint in a fresh process and return what was found.
+
+    Raises ``InvalidEntrypoint`` with the child's reason (and the end of its traceback), or if it takes longer
+    than ``timeout_seconds``.
+    """
+    root = Path(project_root).expanduser().resolve()
+    if not root.is_dir():
+        raise InvalidEntrypoint("project_root", expected="an existing folder", got=str(project_root)[:300])
+    with tempfile.TemporaryDirectory(prefix="watcherml-check-") as folder:
+        out = Path(folder) / "found.json"
+        order = {"target": entrypoint.target, "working_directory": entrypoint.working_directory,
+                 "project_root": str(root), "require_max_steps": require_max_steps, "out": str(out)}  # fmt: skip
+        try:
+            done = subprocess.run(
+                [python or sys.executable, "-m", "watcherml.trials.check_entrypoint", json.dumps(order)],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=timeout_seconds,
+                check=False,
+                env=child_environment(),
+                **new_session_options(),
+            )
+        except subprocess.TimeoutExpired:
+            raise InvalidEntrypoint(
+                "entrypoint",
+                expected=f"a module that imports within {timeout_seconds:g} s",
+                got="one that was still running",
+                remedy="Keep training out of the module's top level.",
+            ) from None
+        found = _read(out)
+        if found is None:
+            tail = done.stderr.decode("utf-8", "replace")[-_TAIL:].strip()
+            raise InvalidEntrypoint("entrypoint", expected=f"{entrypoint.target} to import in a fresh process",
+                                    got=f"exit code {done.returncode}", remedy=tail)  # fmt: skip
+    if "error" in found:
+        raise InvalidEntrypoint(found["error"], expected=found["expected"], got=found["got"], remedy=found["remedy"])
+    return EntrypointCheck(entrypoint, tuple(found["parameters"]), CodeIdentity(found["files"]))
+
+
+def child_environment() -> dict[str, str]:
+    """Return this process's environment, with our package importable in the child where it is not installed."""
+    environment = dict(os.environ)
+    own = str(Path(__file__).resolve().parents[2])
+    if "site-packages" not in own:
+        # Run from a source tree: the child starts in another folder and must still find us.
+        present = environment.get("PYTHONPATH", "")
+        if own not in present.split(os.pathsep):
+            environment["PYTHONPATH"] = own + (os.pathsep + present if present else "")
+    return environment
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _child(order: dict[str, Any]) -> dict[str, Any]:
+    from watcherml.trials import loading
+
+    root = Path(order["project_root"])
+    try:
+        loading.arrange(root, order["working_directory"])
+        entrypoint = TrainingEntrypoint(order["target"], order["working_directory"])
+        parameters = loading.check_signature(loading.load(entrypoint), order["require_max_steps"])
+        files = loading.code_files(root)
+        if not files:
+            raise InvalidEntrypoint(
+                "project_root",
+                expected=f"the folder that holds {entrypoint.module}",
+                got="a folder without it",
+                remedy="The entrypoint's file has to lie under project_root, so that its code can be sealed.",
+            )
+    except WatcherError as error:
+        return {"error": error.message, "expected": error.expected, "got": error.got, "remedy": error.remedy}
+    return {"parameters": list(parameters), "files": files}
+
+
+if __name__ == "__main__":
+    _order = json.loads(sys.argv[1])
+    _found = _child(_order)
+    Path(_order["out"]).write_text(json.dumps(_found), "utf-8")

@@ -1,0 +1,119 @@
+"""Importing an entrypoint in a child process, and measuring the code that came with it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import watcherml
+from watcherml.contract.entrypoint import TrainingEntrypoint
+from watcherml.errors import InvalidEntrypoint
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def arrange(project_root: Path, working_directory: str) -> None:
+    """Make the project importable behind the standard library, and enter the working directory.
+
+    A file ``random.py`` in a project must not replace Python's own module, so the project's folders go before
+    the installed packages and after the standard library.
+    """
+    work = (project_root / working_directory).resolve()
+    if not work.is_dir():
+        raise InvalidEntrypoint("working_directory", expected="an existing folder", got=str(working_directory)[:300])
+    folders = list(dict.fromkeys([str(work), str(project_root.resolve())]))
+    here = str(Path.cwd())
+    kept = [entry for entry in sys.path if entry not in ("", here, *folders)]
+    position = next((index for index, entry in enumerate(kept) if Path(entry).name in _INSTALLED), len(kept))
+    sys.path[:] = kept[:position] + folders + kept[position:]
+    os.chdir(work)
+
+
+def load(entrypoint: TrainingEntrypoint) -> Callable[..., Any]:
+    """Import the module and return the function.
+
+    Raises ``InvalidEntrypoint`` if the module has no such top-level function or it cannot be called; errors of
+    the module's own code come through unchanged.
+    """
+    try:
+        module = importlib.import_module(entrypoint.module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (entrypoint.module + ".").startswith(error.name + "."):
+            raise
+        raise InvalidEntrypoint(
+            "entrypoint",
+            expected=f"an importable module {entrypoint.module}",
+            got="none of that name",
+            remedy=f"Looked in {Path.cwd()} and the project root; set project_root or working_directory.",
+        ) from None
+    function = getattr(module, entrypoint.function, None)
+    if function is None:
+        names = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+        remedy = f"Functions there: {', '.join(sorted(names)[:12]) or 'none'}."
+        raise InvalidEntrypoint(
+            "entrypoint", expected=f"a function {entrypoint.function}", got="no such name", remedy=remedy
+        )
+    return check_callable(function)
+
+
+def check_callable(function: Any) -> Callable[..., Any]:
+    """Return a top-level plain function; ``InvalidEntrypoint`` for anything that a fresh process cannot repeat."""
+    if not inspect.isfunction(function):
+        _refuse("a top-level function", type(function).__name__)
+    if function.__name__ == "<lambda>" or "<locals>" in function.__qualname__:
+        _refuse("a named top-level function", function.__qualname__)
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        _refuse("a function that returns its metrics", "an async or generator function")
+    return function  # type: ignore[no-any-return]
+
+
+def check_signature(function: Callable[..., Any], require_max_steps: bool) -> tuple[str, ...]:
+    """Return the parameter names; ``InvalidEntrypoint`` unless it can be called with ``config`` and ``max_steps``."""
+    parameters = inspect.signature(function).parameters
+    names = tuple(parameters)
+    wanted = ("config", "max_steps") if require_max_steps else ("config",)
+    keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for name in wanted:
+        if name not in parameters or parameters[name].kind not in keyword:
+            purpose = " A probe is bounded by max_steps." if name == "max_steps" else ""
+            _refuse(
+                f"a parameter named {name}", f"({', '.join(names)})", f"def train(config, max_steps=None): ...{purpose}"
+            )
+    for name, parameter in parameters.items():
+        variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if name not in ("config", "max_steps") and not variable and parameter.default is inspect.Parameter.empty:
+            _refuse("no further required parameter", f"the required parameter {name}", "Give it a default value.")
+    return names
+
+
+def code_files(project_root: Path) -> dict[str, str]:
+    """Return the digests of all loaded source files under the project root, by relative path.
+
+    Installed packages and this package itself are not the project's code, even if they lie under its root.
+    """
+    root = project_root.resolve()
+    own = Path(watcherml.__file__).resolve().parent
+    found: dict[str, str] = {}
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if not isinstance(name, str) or not name.endswith(".py"):
+            continue
+        path = Path(name).resolve()
+        if not path.is_relative_to(root) or path.is_relative_to(own) or any(part in _INSTALLED for part in path.parts):
+            continue
+        try:
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError:
+            continue  # deleted since it was imported: it is missing from the list, and so does not match
+        found[path.relative_to(root).as_posix()] = f"sha256:{content}"
+    return dict(sorted(found.items()))
+
+
+def _refuse(expected: str, got: str, remedy: str = "") -> None:
+    raise InvalidEntrypoint("entrypoint", expected=expected, got=got, remedy=remedy)

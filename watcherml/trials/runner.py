@@ -1,0 +1,86 @@
+"""The local executor: one guard process a trial."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+from watcherml.platform import make_private_dir, new_session_options, write_atomically
+from watcherml.protocol.request import Launch, TrialRequest
+from watcherml.protocol.result import TrialResult
+from watcherml.trials.check_entrypoint import child_environment
+from watcherml.trials.guard import kill_all
+from watcherml.trials.outcome import Exit, result_of
+from watcherml.trials.paths import TrialPaths
+
+
+class Executor(Protocol):
+    """What a campaign needs of a place to run trials."""
+
+    def submit(self, request: TrialRequest, launch: Launch) -> None:
+        """Start a trial."""
+
+    def poll(self, trial_id: str) -> TrialResult | None:
+        """Return the result once the trial and all its processes are gone."""
+
+    def stop(self, trial_id: str) -> None:
+        """Ask for a trial's end; ``poll`` still returns its result."""
+
+
+class LocalExecutor:
+    """Runs trials on this machine, each under its own guard."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._running: dict[str, tuple[TrialRequest, TrialPaths, subprocess.Popen[bytes], float]] = {}
+
+    def submit(self, request: TrialRequest, launch: Launch) -> None:
+        """Write request and launch, then start the guard; its standard input is the proof that we live."""
+        paths = TrialPaths.of(self._store, request.trial_id)
+        make_private_dir(paths.folder)
+        write_atomically(paths.request, request.to_json().encode())
+        write_atomically(paths.launch, launch.to_json().encode())
+        with paths.guard_log.open("wb") as log:
+            guard = subprocess.Popen(
+                [sys.executable, "-m", "watcherml.trials.guard", str(paths.request)],
+                cwd=paths.folder,
+                env=child_environment(),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                **new_session_options(),
+            )
+        self._running[request.trial_id] = (request, paths, guard, time.time())
+
+    def poll(self, trial_id: str) -> TrialResult | None:
+        """Return the result once the guard has ended; a guard that died without a word makes the trial ``lost``."""
+        request, paths, guard, started = self._running[trial_id]
+        if guard.poll() is None:
+            return None
+        if guard.stdin is not None:
+            guard.stdin.close()
+        del self._running[trial_id]
+        kill_all(trial_id)  # if the guard itself was killed, nobody else has cleaned up
+        return result_of(request, read_exit(paths, started), paths.folder)
+
+    def stop(self, trial_id: str) -> None:
+        """Tell the guard to end the trial, with its grace period."""
+        guard = self._running[trial_id][2]
+        try:
+            if guard.stdin is not None:
+                guard.stdin.write(b"stop\n")
+                guard.stdin.flush()
+        except OSError:
+            pass  # it has ended meanwhile
+
+
+def read_exit(paths: TrialPaths, started_at: float) -> Exit:
+    """Return how a trial ended by its guard's file; ``guard_lost`` where there is none."""
+    try:
+        return Exit.from_data(json.loads(paths.exit.read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Exit("guard_lost", started_at=started_at, wall_seconds=round(max(0.0, time.time() - started_at), 3))

@@ -1,0 +1,162 @@
+"""The trial's own process: ``python -m watcherml.trials.worker REQUEST``.
+
+It runs the entrypoint once and writes one sealed report. The guard hands it a nonce on standard input; the report's
+file name carries it, so that a file written by the entrypoint is not taken for the report.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from watcherml.errors import BindingError, InvalidValue
+from watcherml.platform import write_atomically
+from watcherml.protocol.request import Launch, TrialRequest
+from watcherml.protocol.result import Failure, Peak, WorkerOutcome, WorkerReport
+from watcherml.recorder import framework
+from watcherml.recorder.run import Run
+from watcherml.recorder.steps import StepCounter, count_here
+from watcherml.sealed.device import Device
+from watcherml.sealed.record import thaw
+from watcherml.trials import loading, measure
+from watcherml.trials.paths import TrialPaths
+
+
+@dataclass
+class _Attempt:
+    """What is known of the attempt while it goes on."""
+
+    outcome: WorkerOutcome = "training_failed"
+    failure: Failure | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    peak: Peak | None = None
+    device: Device = field(default_factory=lambda: Device("none"))
+    gpus: int = 1
+
+
+def main(argument: str) -> int:
+    """Run one trial; the exit code is 0 only if the entrypoint ended well."""
+    nonce = sys.stdin.readline().strip()
+    paths = TrialPaths(Path(argument).absolute().parent)
+    request = TrialRequest.from_json(paths.request.read_bytes())
+    launch = Launch.from_json(paths.launch.read_bytes())
+    if launch.request_digest != request.digest:
+        raise BindingError("launch.request_digest", expected=request.digest, got=launch.request_digest)
+    execution_id = f"{request.trial_id}-{uuid.uuid4().hex[:12]}"
+    # O_EXCL: one request is executed once, even if two workers are started for it.
+    claim = os.open(paths.claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.write(claim, execution_id.encode())
+    os.close(claim)
+    started = time.monotonic()
+    counter = StepCounter()
+    run = _open_run(request, launch)
+    error, attempt = _attempt(request, launch, counter)
+    claimed = attempt.metrics.get(request.progress_metric)
+    report = WorkerReport(
+        request_digest=request.digest,
+        execution_id=execution_id,
+        outcome=attempt.outcome,
+        failure=attempt.failure,
+        metrics=attempt.metrics,
+        progress=measure.progress_of(counter, claimed),
+        peak=attempt.peak,
+        identity=measure.identity_of(request, launch, attempt.files),
+        device=attempt.device,
+        gpu_count=attempt.gpus,
+        seconds=round(time.monotonic() - started, 3),
+    )
+    write_atomically(paths.report(nonce), report.to_json().encode())
+    _close_run(run, error, report)
+    return 0 if report.outcome == "completed" else 1
+
+
+def _attempt(request: TrialRequest, launch: Launch, counter: StepCounter) -> tuple[BaseException | None, _Attempt]:
+    attempt = _Attempt()
+    root = Path(launch.project_root)
+    undo = count_here(counter)
+    try:
+        with _on_device(request.device, attempt, counter) as enter:
+            loading.arrange(root, request.entrypoint.working_directory)
+            function = loading.load(request.entrypoint)
+            attempt.files = loading.code_files(root)
+            counter.hook_torch()
+            with enter():
+                returned = function(config=thaw(request.config), max_steps=request.max_steps)
+            attempt.metrics = measure.metrics_of(returned)
+            attempt.outcome = "completed"
+    except InvalidValue as error:
+        attempt.outcome = "contract_error"
+        attempt.failure = measure.failure_of(error)
+        return error, attempt
+    except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of the entrypoint end a trial too
+        attempt.failure = measure.failure_of(error)
+        oom = attempt.failure.failure_class in measure.OOM_CLASSES
+        attempt.outcome = "oom" if oom else "training_failed"
+        return error, attempt
+    finally:
+        undo()
+        attempt.peak = measure.peak_of(request.device.kind)
+        cuda = framework.cuda_in_use()
+        if cuda is not None:
+            attempt.gpus = int(cuda.device_count())
+            if request.device.kind == "cuda":
+                attempt.device = framework.device_here()
+    return None, attempt
+
+
+@contextmanager
+def _on_device(wanted: Device, attempt: _Attempt, counter: StepCounter) -> Iterator[Any]:
+    """Prepare the device that the contract names; yields the context in which the entrypoint is called."""
+    from contextlib import nullcontext
+
+    if wanted.kind == "simulated":
+        from watcherml.simulated.device import simulated_device
+
+        attempt.device = wanted
+        counter.hook_torch()
+        yield lambda: simulated_device(wanted.budget_bytes)
+    elif wanted.kind == "cuda":
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            measure.reset_peaks()
+        counter.hook_torch()
+        yield nullcontext
+    else:
+        yield nullcontext
+
+
+def _open_run(request: TrialRequest, launch: Launch) -> Run:
+    # Trial runs are ordinary runs of the store; the supervisor records what happened even if this one cannot.
+    run = Run(
+        launch.project,
+        thaw(request.config),
+        launch.store_path,
+        role="trial",
+        run_id=request.run_id,
+        campaign_id=request.campaign_id,
+        trial_id=request.trial_id,
+        quiet=True,
+    )
+    return run.start()
+
+
+def _close_run(run: Run, error: BaseException | None, report: WorkerReport) -> None:
+    run.log(report.metrics, step=report.progress.steps)
+    if error is None:
+        run.finish()
+    else:
+        run.fail(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
