@@ -102,7 +102,7 @@ def _frame(rows: list[dict[str, Any]], view: str, storage: Where, drop: tuple[st
             "watcherml.frames needs pandas", remedy='Install it from the clone: pip install ".[notebook]"'
         ) from None
     columns = None if rows else [name for name in _columns(storage, view) if name not in drop]
-    frame = pd.DataFrame(rows, columns=columns)
+    frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
     for name in _TIMES:
         if name in frame:
             frame[name] = pd.to_datetime(frame[name].astype("float64"), unit="s", utc=True)

@@ -27,7 +27,8 @@ class Parser(argparse.ArgumentParser):
 def add_contract_flags(parser: argparse.ArgumentParser) -> None:
     """Add what would count as success and what may be spent."""
     group = parser.add_argument_group("contract")
-    group.add_argument("--metric", action="append", default=[], metavar="NAME:DIRECTION:BASELINE:MAX_REGRESSION[:TARGET]",
+    shape = "NAME:DIRECTION:BASELINE:MAX_REGRESSION[:TARGET]"
+    group.add_argument("--metric", action="append", default=[], metavar=shape,
                        help="guard a metric; repeat for several (direction: minimize or maximize)")  # fmt: skip
     group.add_argument("--minimum-progress-steps", type=int, metavar="N",
                        help="optimizer steps that full and confirmation runs must reach")  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from watcherml.api.result import RecoveryResult
 from watcherml.campaign import resume
 from watcherml.campaign.events import words

@@ -48,7 +48,7 @@ def ladder_table(plan: RecoveryPlan, started: Sequence[Rung], coming: Sequence[P
     if not rows:
         return markup.paragraph(markup.quiet(markup.escape("No trial has started.")))
     budget = plan.contract.device.budget_bytes
-    heads = ("Stage", "Outcome", "Peak", "Steps, time")
+    heads = ("Stage", "Outcome", "Peak", "Ran")
     scale = f"Bars show the peak in the {terms.device_words(plan)} of {format_bytes(budget)}."
     note = markup.paragraph(markup.quiet(markup.escape(scale))) if budget is not None else markup.EMPTY
     head = "".join(f'<th style="{_cell(index)};{_HEAD}">{markup.escape(name)}</th>' for index, name in enumerate(heads))

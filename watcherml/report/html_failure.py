@@ -14,7 +14,7 @@ from watcherml.report.memory import Picture, picture
 from watcherml.report.safe import json_text
 from watcherml.report.terms import SIMULATED_NOTE, device_sentence
 from watcherml.report.units import format_bytes, format_time
-from watcherml.report.words import CAUSE_LISTS, class_words, release_words, when_words
+from watcherml.report.words import CAUSE_LISTS, class_words, config_of, release_words, when_words
 
 
 def html_failure(capsule: Capsule, release: Mapping[str, Any] | None = None) -> str:
@@ -162,8 +162,8 @@ def _details(capsule: Capsule) -> Html:
     if capsule.failure.traceback:
         trace = markup.block(markup.escape_lines(capsule.failure.traceback, markup.BLOCK_LIMIT))
         parts.append(markup.fold(markup.strong(markup.escape("Traceback")), trace))
-    config = next((piece for piece in capsule.evidence if piece.id == "EV-1"), None)
-    if config is not None and config.data is not None:
-        text = markup.block(markup.escape_lines(json_text(config.data), markup.BLOCK_LIMIT))
+    config = config_of(capsule)
+    if config is not None:
+        text = markup.block(markup.escape_lines(json_text(config), markup.BLOCK_LIMIT))
         parts.append(markup.fold(markup.strong(markup.escape("Configuration")), text))
     return markup.join(parts)

@@ -12,7 +12,7 @@ from watcherml.report.markup import Html
 from watcherml.report.safe import json_text
 from watcherml.report.terms import SIMULATED_NOTE
 from watcherml.report.units import format_bytes, format_count, format_seconds, format_time, plural
-from watcherml.report.words import RUN_TONES, run_headline
+from watcherml.report.words import RUN_TONES, device_of, run_headline
 
 MAX_CHARTS = 12
 _FACTS = ("git", "environment", "machine", "dataset", "framework")
@@ -34,7 +34,7 @@ def html_run(
         _head(row),
         _facts(row),
         _curves("Metrics", curves(metrics)),
-        _curves("Memory", sample_curves(samples, _budget(row))),
+        _curves("Memory", sample_curves(samples, device_of(row).get("budget_bytes"))),
         _artifacts(artifacts),
         _provenance(row),
     )
@@ -44,26 +44,16 @@ def _head(row: Mapping[str, Any]) -> Html:
     status = str(row.get("status") or "")
     kicker = markup.join([markup.escape("Run"), markup.shown(row.get("project") or "no project")], " · ")
     reason = markup.shown(row.get("end_reason") or "", markup.SENTENCE_LIMIT)
-    note = markup.quiet(markup.escape(SIMULATED_NOTE)) if _kind(row) == "simulated" else markup.EMPTY
+    note = markup.quiet(markup.escape(SIMULATED_NOTE)) if device_of(row).get("kind") == "simulated" else markup.EMPTY
     return markup.banner(RUN_TONES.get(status, "quiet"), kicker, markup.escape(run_headline(row)), reason, note)
-
-
-def _kind(row: Mapping[str, Any]) -> str:
-    device = row.get("device")
-    return str(device.get("kind") or "none") if isinstance(device, Mapping) else "none"
-
-
-def _budget(row: Mapping[str, Any]) -> int | None:
-    device = row.get("device")
-    return device.get("budget_bytes") if isinstance(device, Mapping) else None
 
 
 def _facts(row: Mapping[str, Any]) -> Html:
     started, ended = row.get("started_at"), row.get("ended_at")
     took = format_seconds(ended - started) if started is not None and ended is not None else "–"
-    device = row.get("device")
-    name = device.get("name") or device.get("kind") if isinstance(device, Mapping) else "none recorded"
-    size = f", {format_bytes(_budget(row))}" if _budget(row) is not None else ""
+    device = device_of(row)
+    name = device.get("name") or device.get("kind") or "none recorded"
+    size = "" if device.get("budget_bytes") is None else f", {format_bytes(device['budget_bytes'])}"
     return markup.pairs(
         [
             ("Run", markup.mono(row.get("run_id") or "?")),

@@ -66,9 +66,8 @@ def _checks(checks: Sequence[Check]) -> Html:
 def _group(group: Group) -> Html:
     count = f"{group.passed:,} of {len(group.checks):,} passed"
     mark = markup.EMPTY if group.holds else markup.chip("not as required", "bad")
-    summary = Html(
-        f"{markup.strong(markup.shown(group.title[:1].upper() + group.title[1:]))} {markup.quiet(markup.escape(count))} {mark}"
-    )
+    title = markup.strong(markup.shown(group.title[:1].upper() + group.title[1:]))
+    summary = Html(f"{title} {markup.quiet(markup.escape(count))} {mark}")
     rows = [
         (
             markup.chip(check.outcome, CHECK_TONES[check.outcome], meaning("word", check.outcome)),

@@ -106,6 +106,17 @@ def release_words(release: Mapping[str, Any] | None) -> tuple[str, list[str]]:
     return one_line(release.get("sentence") or "", 2_000), lines
 
 
+def config_of(capsule: Capsule) -> Any:
+    """Return the configuration that the capsule holds (evidence EV-1), or None."""
+    return next((piece.data for piece in capsule.evidence if piece.id == "EV-1"), None)
+
+
+def device_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a run's device as plain values (``kind``, ``name``, ``budget_bytes``), empty if none is recorded."""
+    device = row.get("device")
+    return device if isinstance(device, Mapping) else {}
+
+
 def run_headline(row: Mapping[str, Any]) -> str:
     """Return what became of a run and what to look at next. Times are seconds since 1970."""
     name = one_line(row.get("run_id") or "?", 96)
