@@ -45,11 +45,11 @@ def metrics(
     if where.exists and wanted is not None and os.access(where.path, os.W_OK):
         for run_id in wanted:
             where.runs.fold(run_id)
-    rows = _query(where, "SELECT run_id, project, name, step, value, at FROM metric_points ORDER BY at, name")
+    rows = _query(where, "SELECT run_id, project, name, step, value, at FROM metric_points ORDER BY point")
     kept = [
         row for row in rows if (wanted is None or row["run_id"] in wanted) and (names is None or row["name"] in names)
     ]
-    return _frame(kept, "metric_points", where, drop=("special",))
+    return _frame(kept, "metric_points", where, drop=("special", "point"))
 
 
 def trials(campaign: str | None = None, storage: Where = None) -> pd.DataFrame:

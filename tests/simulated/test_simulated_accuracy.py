@@ -75,6 +75,14 @@ def test_attention_in_inference_mode_agrees_with_the_allocator() -> None:
         assert _peak_bytes(attend) == native_peak_bytes(attend)
 
 
+def test_an_operator_with_a_cpu_kernel_is_not_taken_apart_in_inference_mode() -> None:
+    def work() -> None:
+        torch.ops.aten.silu_backward(torch.ones(1024), torch.ones(1024))
+
+    with torch.inference_mode():
+        assert _peak_bytes(work) == native_peak_bytes(work) == 3 * 4096
+
+
 @each_case
 def test_the_peak_repeats_to_the_byte(work) -> None:
     assert _peak_bytes(work) == _peak_bytes(work)

@@ -58,26 +58,7 @@ def prepare(
     capsule = Capsule.from_json(storage.evidence.capsule(failed_run_id)["document"])
     _check_class(capsule)
     _check_config(row)
-    resolved = budget.resolve(
-        confirmation_runs=verification.confirmation_runs,
-        minimum_progress_steps=verification.minimum_progress_steps,
-        control=options.control,
-    )
-    found = check_entrypoint(entrypoint, options.project_root, python=options.python)
-    contract = RecoveryContract(
-        source_run_id=failed_run_id,
-        source_capsule_digest=capsule.digest,
-        source_failure_class=capsule.failure.class_,
-        source_config_digest=config_digest(row["config"]),
-        entrypoint=entrypoint,
-        verification=verification,
-        budget=resolved,
-        permissions=permissions,
-        code=found.code,
-        device=capsule.device,
-        progress_metric=options.progress_metric,
-        control=options.control,
-    )
+    contract = _contract(row, capsule, entrypoint, verification, budget, permissions, options)
     capabilities, skipped = discover(row["config"], options.declarations)
     refused = refuses(capsule.diagnosis)
     if refused:
@@ -92,6 +73,37 @@ def prepare(
     )
     storage.audit.put_record(plan.digest, plan.KIND, plan.to_json(), storage.clock())
     return plan
+
+
+def _contract(
+    row: Mapping[str, Any],
+    capsule: Capsule,
+    entrypoint: TrainingEntrypoint,
+    verification: VerificationRequirements,
+    budget: RecoveryBudget,
+    permissions: InterventionPermissions,
+    options: PrepareOptions,
+) -> RecoveryContract:
+    resolved = budget.resolve(
+        confirmation_runs=verification.confirmation_runs,
+        minimum_progress_steps=verification.minimum_progress_steps,
+        control=options.control,
+    )
+    found = check_entrypoint(entrypoint, options.project_root, python=options.python)
+    return RecoveryContract(
+        source_run_id=row["run_id"],
+        source_capsule_digest=capsule.digest,
+        source_failure_class=capsule.failure.class_,
+        source_config_digest=config_digest(row["config"]),
+        entrypoint=entrypoint,
+        verification=verification,
+        budget=resolved,
+        permissions=permissions,
+        code=found.code,
+        device=capsule.device,
+        progress_metric=options.progress_metric,
+        control=options.control,
+    )
 
 
 def source_of(row: Mapping[str, Any], capsule: Capsule) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Literal
 
 from watcherml.errors import UsageError
@@ -30,9 +31,9 @@ class MetricGuard(Record):
     def boundary(self) -> float:
         """The last accepted value: the largest for ``minimize``, the smallest for ``maximize``."""
         if self.direction == "minimize":
-            edge = self.baseline_value + self.max_regression
+            edge = _sum(self.baseline_value, self.max_regression)
             return edge if self.target_value is None else min(edge, self.target_value)
-        edge = self.baseline_value - self.max_regression
+        edge = _sum(self.baseline_value, -self.max_regression)
         return edge if self.target_value is None else max(edge, self.target_value)
 
     def accepts(self, value: float) -> bool:
@@ -42,6 +43,11 @@ class MetricGuard(Record):
     def wanted(self) -> str:
         """Return the rule in words, for a check or an error."""
         return f"{'at most' if self.direction == 'minimize' else 'at least'} {self.boundary:g}"
+
+
+def _sum(first: float, second: float) -> float:
+    # Added as the decimals that a person wrote: 0.42 + 0.03 is 0.45, and 0.45 is accepted.
+    return float(Decimal(repr(first)) + Decimal(repr(second)))
 
 
 def parse_guard(text: str) -> MetricGuard:

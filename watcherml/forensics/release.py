@@ -17,7 +17,7 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import Annotated, Any, ClassVar
 
 import psutil
@@ -33,6 +33,7 @@ from watcherml.simulated.active import format_bytes
 MAX_EXCEPTIONS = 10_000  # of one chain; more is a cycle that ids cannot see
 MAX_KEPT = 10  # holders named in one release
 WORTH_NAMING_BYTES = 2**20  # smaller holders are listed, but not in the sentence
+_Left = tuple[Holder, weakref.ref[Any]]
 _LAST = ("last_type", "last_value", "last_traceback", "last_exc")
 
 
@@ -73,7 +74,8 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
 
     ``exc`` may be ``None`` for the exception that ``sys`` remembers as the last one. ``shell`` is the IPython shell
     whose references go too and whose user namespace is searched for holders; without one it is ``__main__``'s.
-    With ``keep_stack`` only the locals go: ``%tb`` still prints the stack, ``%debug`` still walks it.
+    With ``keep_stack`` only the locals go: ``%tb`` still prints the stack, ``%debug`` still walks it. Class bodies and
+    captured variables of a stack that somebody keeps stay alive with it, and are named in ``kept``.
 
     Call it after the cell (``post_run_cell``) or outside the ``except`` block: frames that still run cannot be
     cleared. Do not call it while an interactive debugger owns the frames (``shell.call_pdb``).
@@ -82,7 +84,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     reached = _reached(exc, shell)
     count = len(reached)
     frames = [frame for one in reached for frame in _frames(one.__traceback__)]
-    cleared, bodies = _clear(frames)
+    cleared, left = _clear(frames)
     if not keep_stack:
         _drop(reached, {id(frame) for frame in frames}, shell)
     # The caller's own reference is harmless now; ours must go before the collector runs.
@@ -91,7 +93,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     gc.collect()
     _empty_cuda_cache()
     after = _measure()
-    surviving = [holder for holder, alive in bodies if alive() is not None]
+    surviving = [holder for holder, alive in left if alive() is not None]
     kept = tuple(sorted([*holders(_user_namespace(shell)), *surviving], key=lambda holder: -holder.bytes)[:MAX_KEPT])
     return Release(
         cleared, count, keep_stack, before.rss, after.rss, before.cuda, after.cuda, before.simulated, after.simulated,
@@ -141,10 +143,10 @@ def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
         traceback = traceback.tb_next
 
 
-def _clear(frames: Iterable[FrameType]) -> tuple[int, list[tuple[Holder, weakref.ref[Any]]]]:
-    """Empty the frames; return how many, and what the namespaces hold that cannot be emptied."""
+def _clear(frames: Iterable[FrameType]) -> tuple[int, list[_Left]]:
+    """Empty the frames; return how many, and what they hold that cannot be emptied."""
     cleared: set[int] = set()
-    bodies: list[tuple[Holder, weakref.ref[Any]]] = []
+    left: list[_Left] = []
     for frame in frames:
         if id(frame) in cleared:
             continue
@@ -153,14 +155,34 @@ def _clear(frames: Iterable[FrameType]) -> tuple[int, list[tuple[Holder, weakref
         except RuntimeError:  # still running; reading its locals now would store a copy of them
             continue
         cleared.add(id(frame))
-        left = frame.f_locals
-        # A class body runs in a dict of its own; emptying that could wipe a namespace given to exec().
-        if left and not frame.f_code.co_flags & inspect.CO_NEWLOCALS and frame.f_code.co_name != "<module>":
-            bodies += _weak(frame.f_code.co_name, left)
-    return len(cleared), bodies
+        left += _weak(frame.f_code.co_name, _uncleared(frame))
+    return len(cleared), left
 
 
-def _weak(name: str, namespace: Mapping[str, Any]) -> Iterator[tuple[Holder, weakref.ref[Any]]]:
+def _uncleared(frame: FrameType) -> Mapping[str, Any]:
+    """Return what a cleared frame still holds for as long as somebody keeps it; reading empties the stored locals.
+
+    A class body runs in a dict of its own, and from Python 3.11 on a frame holds its function and thereby the
+    variables that this captured. Both may belong to something that lives on, so neither is emptied.
+    """
+    code, held = frame.f_code, frame.f_locals
+    if code.co_flags & inspect.CO_NEWLOCALS:
+        held = {}
+        for function in gc.get_referents(frame) if code.co_freevars else ():
+            if isinstance(function, FunctionType) and function.__code__ is code:
+                held.update(_captured(function))
+    return held if code.co_name != "<module>" else {}
+
+
+def _captured(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+
+
+def _weak(name: str, namespace: Mapping[str, Any]) -> Iterator[_Left]:
     for holder, value in holders_of(namespace):
         try:
             yield holder.replace(name=f"{name}.{holder.name}"[:400]), weakref.ref(value)

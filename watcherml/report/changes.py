@@ -10,23 +10,31 @@ from watcherml.report.safe import compact
 from watcherml.sealed.canonical import canonical_bytes
 from watcherml.sealed.record import thaw
 
-_ABSENT = object()
+ABSENT = object()
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One path with its value before and after, as JSON on one line; an absent value reads ``(none)``."""
+    """One path with its JSON value before and after; ``ABSENT`` where a configuration does not have it."""
 
     path: str
-    before: str
-    after: str
+    old: Any
+    new: Any
+
+    @property
+    def before(self) -> str:
+        """The value before, as JSON on one line; ``(none)`` if absent."""
+        return _words(self.old)
+
+    @property
+    def after(self) -> str:
+        """The value after, as JSON on one line; ``(none)`` if absent."""
+        return _words(self.new)
 
 
 def differences(before: Any, after: Any) -> list[Difference]:
     """Return the differing paths of two JSON values, in the order of the first, then what only the second has."""
-    return [
-        Difference(path or "(all)", _words(old), _words(new)) for path, old, new in _walk(thaw(before), thaw(after), "")
-    ]
+    return [Difference(path or "(all)", old, new) for path, old, new in _walk(thaw(before), thaw(after), "")]
 
 
 def _walk(before: Any, after: Any, path: str) -> list[tuple[str, Any, Any]]:
@@ -34,13 +42,13 @@ def _walk(before: Any, after: Any, path: str) -> list[tuple[str, Any, Any]]:
         found: list[tuple[str, Any, Any]] = []
         for key in [*before, *(key for key in after if key not in before)]:
             where = f"{path}.{key}" if path else str(key)
-            found.extend(_walk(before.get(key, _ABSENT), after.get(key, _ABSENT), where))
+            found.extend(_walk(before.get(key, ABSENT), after.get(key, ABSENT), where))
         return found
-    if before is _ABSENT or after is _ABSENT:
+    if before is ABSENT or after is ABSENT:
         return [(path, before, after)]
     # By canonical bytes, because True == 1 in Python and not in a configuration.
     return [] if canonical_bytes(before) == canonical_bytes(after) else [(path, before, after)]
 
 
 def _words(value: Any) -> str:
-    return "(none)" if value is _ABSENT else compact(value)
+    return "(none)" if value is ABSENT else compact(value)

@@ -52,14 +52,16 @@ def ladder_table(plan: RecoveryPlan, started: Sequence[Rung], coming: Sequence[P
     scale = f"Bars show the peak in the {terms.device_words(plan)} of {format_bytes(budget)}."
     note = markup.paragraph(markup.quiet(markup.escape(scale))) if budget is not None else markup.EMPTY
     head = "".join(f'<th style="{_cell(index)};{_HEAD}">{markup.escape(name)}</th>' for index, name in enumerate(heads))
-    style = "border-collapse:collapse;width:100%;margin:0;border:none;color:inherit;font-size:13px;table-layout:auto"
+    # Fixed, so that a long word in a sentence cannot push the outcomes out of sight.
+    style = "border-collapse:collapse;table-layout:fixed;width:100%;min-width:372px;margin:0;border:none;font-size:13px"
     return Html(
         f'<div style="overflow-x:auto"><table style="{style}"><thead style="border:none">'
         f'<tr style="background:transparent">{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{note}'
     )
 
 
-_COLUMNS = 4
+_WIDTHS = (0, 116, 78, 78)  # pixels, less the space to the right; the first column takes what is left
+_COLUMNS = len(_WIDTHS)
 _HEAD = f"font-weight:600;opacity:.75;border-bottom:{palette.RULE}"
 
 
@@ -67,20 +69,19 @@ def _cell(column: int) -> str:
     last = column == _COLUMNS - 1
     align, right = ("right", 0) if last else ("left", 8)
     style = f"text-align:{align};vertical-align:top;border:none;background:transparent;line-height:1.5"
-    return f"{style};padding:7px {right}px 0 0;white-space:{'normal' if column == 0 else 'nowrap'}"
+    width = f";width:{_WIDTHS[column]}px" if column else ""
+    return f"{style}{width};padding:7px {right}px 0 0;white-space:{'normal' if column == 0 else 'nowrap'}"
 
 
 def _rung_rows(plan: RecoveryPlan, rung: Rung) -> Html:
     budget = plan.contract.device.budget_bytes
     share = f"{format_bytes(rung.peak_bytes)} of {format_bytes(budget)}"
     bar = markup.gauge(rung.peak_bytes, budget, share, length=70)
-    title = markup.escape(meaning("role", rung.role))
-    role = markup.strong(markup.shown(label(rung.role), 40))
+    role = markup.strong(markup.hint(markup.shown(label(rung.role), 40), meaning("role", rung.role)))
     candidate = markup.mono(rung.candidate) if rung.proposal_id else markup.quiet(markup.escape(rung.candidate))
     steps = "–" if rung.steps is None else plural(rung.steps, "step")
     cells = (
-        # A box, because a cell that may break anywhere would shrink to one letter.
-        f'<div style="min-width:98px"><div title="{title}">{role}</div>{candidate}</div>',
+        f"<div>{role}</div>{candidate}",
         markup.chip(label(rung.outcome), rung.tone, meaning("outcome", rung.outcome)),
         f"{markup.escape(format_bytes(rung.peak_bytes, '–'))}{bar}",
         f"<div>{markup.escape(steps)}</div>{markup.escape(format_seconds(rung.wall_s, '–'))}",
@@ -93,10 +94,9 @@ def _rung_rows(plan: RecoveryPlan, rung: Rung) -> Html:
 
 
 def _planned_row(stage: Planned) -> Html:
-    title = markup.escape(meaning("role", stage.role))
     style = _cell(0) + ";opacity:.55"
+    role = markup.hint(markup.escape(label(stage.role)), meaning("role", stage.role))
     return Html(
-        f'<tr style="background:transparent"><td style="{style}"><span title="{title}">'
-        f'{markup.escape(label(stage.role))}</span></td><td colspan="{_COLUMNS - 1}" style="{style}">'
-        f"{markup.escape(stage.sentence)}</td></tr>"
+        f'<tr style="background:transparent"><td style="{style}">{role}</td>'
+        f'<td colspan="{_COLUMNS - 1}" style="{style}">{markup.escape(stage.sentence)}</td></tr>'
     )

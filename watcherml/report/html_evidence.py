@@ -29,7 +29,7 @@ def data_tree(data: Any) -> Html:
 
 def _piece(piece: Evidence) -> Html:
     name = markup.join([markup.mono(piece.id), markup.shown(piece.name)], " ")
-    titled = Html(f'<span title="{markup.escape(meaning("evidence", piece.id))}">{name}</span>')
+    titled = markup.hint(name, meaning("evidence", piece.id))
     if piece.status == "missing":
         reason = markup.join([markup.chip("missing", "warn"), markup.shown(piece.reason, markup.SENTENCE_LIMIT)], " ")
         return Html(f'<div style="margin:4px 0 4px 16px">{titled} {reason}</div>')

@@ -34,11 +34,10 @@ def html_failure(capsule: Capsule, release: Mapping[str, Any] | None = None) -> 
 
 
 def _head(capsule: Capsule) -> Html:
-    class_title = meaning("failure_class", capsule.failure.class_)
     kicker = markup.join(
         [
             markup.escape("Failure capsule"),
-            Html(f'<span title="{markup.escape(class_title)}">{markup.shown(class_words(capsule))}</span>'),
+            markup.hint(markup.shown(class_words(capsule)), meaning("failure_class", capsule.failure.class_)),
             Html(f"run {markup.mono(capsule.run_id)}"),
             markup.shown(capsule.project),
         ],
@@ -118,7 +117,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Html:
         causes: tuple[Cause, ...] = getattr(diagnosis, key)
         if not causes:
             continue
-        head = Html(f'<span title="{markup.escape(meaning("diagnosis", key))}">{markup.escape(title)}</span>')
+        head = markup.hint(markup.escape(title), meaning("diagnosis", key))
         lines = markup.bullets(_cause(cause) for cause in causes)
         if key in ("sufficient", "contributing"):
             body.append(Html(f'<div style="margin:6px 0 0 0">{markup.strong(head)}{lines}</div>'))

@@ -83,10 +83,7 @@ def _key_facts(plan: RecoveryPlan, proposal: Proposal) -> Html:
     peak = markup.escape(terms.predicted(proposal, device))
     bar = markup.gauge(proposal.predicted_peak_bytes, device.budget_bytes, "predicted peak in the budget")
     risk = markup.chip(proposal.risk, _RISK_TONES[proposal.risk], meaning("word", proposal.risk))
-    batch = Html(
-        f'<span title="{markup.escape(meaning("word", proposal.effective_batch))}">'
-        f"{markup.escape(label(proposal.effective_batch))}</span>"
-    )
+    batch = markup.hint(markup.escape(label(proposal.effective_batch)), meaning("word", proposal.effective_batch))
     evidence = markup.join([markup.shown(one, 40) for one in proposal.evidence_ids], ", ")
     facts = [
         _fact("Predicted peak", Html(f"{peak}{bar}"), meaning("term", "predicted peak"), 170),
@@ -100,7 +97,7 @@ def _key_facts(plan: RecoveryPlan, proposal: Proposal) -> Html:
 def _fact(name: str, value: Html, title: str, width: int) -> Html:
     # Inline blocks of one width line up between cards, and wrap where the page is narrow.
     box = f"display:inline-block;vertical-align:top;width:{width}px;max-width:100%;margin:0 16px 4px 0"
-    head = f'<div style="font-size:12px;opacity:.72" title="{markup.escape(title)}">{markup.escape(name)}</div>'
+    head = f'<div style="font-size:12px;opacity:.72">{markup.hint(markup.escape(name), title)}</div>'
     return Html(f'<div style="{box}">{head}<div>{value}</div></div>')
 
 
@@ -118,13 +115,10 @@ def _expectation(proposal: Proposal) -> Html:
 def _skipped(plan: RecoveryPlan) -> Html:
     if not plan.skipped:
         return markup.EMPTY
-    lines = [
-        Html(
-            f'<span title="{markup.escape(meaning("capability", one.capability))}">'
-            f"{markup.strong(markup.shown(label(one.capability)))}</span>: {markup.shown(one.reason, 400)}"
-        )
-        for one in plan.skipped
-    ]
+    lines = []
+    for one in plan.skipped:
+        name = markup.hint(markup.shown(label(one.capability)), meaning("capability", one.capability))
+        lines.append(Html(f"{markup.strong(name)}: {markup.shown(one.reason, 400)}"))
     return markup.section("Considered and left out", markup.bullets(lines))
 
 

@@ -43,10 +43,8 @@ def _head(verdict: Verdict, plan: RecoveryPlan, standing: str) -> Html:
         [markup.escape("Verdict"), Html(f"campaign {markup.mono(verdict.campaign_id)}"), source_words(plan)], " · "
     )
     word = verdict_words(verdict, standing)
-    big = Html(
-        f'<span style="font-size:24px;line-height:1.3" title="{markup.escape(meaning("verdict", verdict.status))}">'
-        f"{markup.escape(word[:1].upper() + word[1:])}</span>"
-    )
+    said = markup.hint(markup.escape(word[:1].upper() + word[1:]), meaning("verdict", verdict.status))
+    big = Html(f'<span style="font-size:24px;line-height:1.3">{said}</span>')
     sentence = Html(f'<span style="font-size:14px">{markup.shown(verdict.sentence, markup.SENTENCE_LIMIT)}</span>')
     reserved = markup.EMPTY if standing == "on_record" else markup.escape(meaning("standing", standing))
     simulated = verdict.device_kind == "simulated"
@@ -84,7 +82,7 @@ def _group(group: Group) -> Html:
 
 def _side(check: Check, text: str) -> Html:
     words = observed_words(check.name, text)
-    return Html(f'<span title="{markup.escape(text, 400)}">{markup.shown(words, 160)}</span>')
+    return markup.hint(markup.escape(words, 160), text) if words != text else markup.shown(text, 160)
 
 
 def _change(verdict: Verdict, plan: RecoveryPlan) -> Html:
@@ -109,8 +107,7 @@ def _change(verdict: Verdict, plan: RecoveryPlan) -> Html:
 
 def _record(verdict: Verdict) -> Html:
     runs = markup.join(Html(f"<div>{markup.mono(run)}</div>") for run in verdict.confirmation_run_ids)
-    title = markup.escape(meaning("reason", verdict.reason_code))
-    reason = Html(f'<span title="{title}">{markup.mono(verdict.reason_code)}</span>')
+    reason = markup.hint(markup.mono(verdict.reason_code), meaning("reason", verdict.reason_code))
     rows = [
         ("Candidate", markup.mono(verdict.candidate_id) if verdict.candidate_id else markup.EMPTY),
         ("Confirmed by", runs),

@@ -2,6 +2,7 @@
 
 What survives an untrusted notebook sets the limits (measured in JupyterLab): inline ``style=``, tables,
 ``<details>``, ``<img>`` with a data URI. No ``<style>``, ``<script>``, inline ``<svg>``, ``role`` or ``aria-*``.
+Its sanitizer also drops ``overflow-wrap:anywhere`` and ``color:inherit`` (4.6), so that ``break-word`` has to do.
 JupyterLab stripes table rows, right-aligns cells and paints ``<pre>``; each of these is overridden inline.
 
 ``Html`` marks text that is markup already. A plain ``str`` has to pass ``escape`` to become one, and mypy checks it.
@@ -28,9 +29,9 @@ BLOCK_LIMIT = 60_000  # characters of a traceback
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;border:none;background:transparent;line-height:1.5"
 _HEAD = _CELL + f";font-weight:600;opacity:.75;border-bottom:{palette.RULE}"
 _PRE = (
-    "margin:6px 0;padding:8px 10px;overflow-x:auto;max-height:420px;white-space:pre-wrap;overflow-wrap:anywhere;"
+    "margin:6px 0;padding:8px 10px;overflow-x:auto;max-height:420px;white-space:pre-wrap;overflow-wrap:break-word;"
     f"background:rgba(128,128,128,.08);border:{palette.RULE};border-radius:4px;font-family:monospace;font-size:12px;"
-    "line-height:1.45;color:inherit;text-align:left"
+    "line-height:1.45;text-align:left"
 )
 
 
@@ -49,7 +50,12 @@ def shown(value: object, limit: int = NAME_LIMIT) -> Html:
     text = safe.one_line(value)
     if len(text) <= limit:
         return escape(text)
-    return Html(f'<span title="{escape(text, TITLE_LIMIT)}">{escape(text, limit)}</span>')
+    return hint(escape(text, limit), text)
+
+
+def hint(body: Html, title: str) -> Html:
+    """Return markup with an explanation that appears when it is pointed at; without a title as it is."""
+    return Html(f"<span{_title(title)}>{body}</span>") if title else body
 
 
 def mono(value: object, limit: int = NAME_LIMIT) -> Html:
@@ -64,7 +70,7 @@ def join(parts: Iterable[Html], separator: str = "") -> Html:
 
 def root(*parts: Html, wide: bool = False) -> Html:
     """Return the outermost box of a face. It sets what surroundings would set otherwise (ipywidgets: 28px lines)."""
-    style = "font-size:13px;line-height:1.5;text-align:left;overflow-wrap:anywhere;white-space:normal"
+    style = "font-size:13px;line-height:1.5;text-align:left;overflow-wrap:break-word;white-space:normal"
     # Longer lines are hard to read; a list has no lines to read, only columns.
     style += "" if wide else ";max-width:1000px"
     return Html(f'<div class="watcherml-report" style="{style}">{join(parts)}</div>')
@@ -129,12 +135,12 @@ def pairs(rows: Iterable[tuple[str, Html]]) -> Html:
     label = _CELL + ";opacity:.72;width:118px"
     lines = "".join(
         f'<tr style="background:transparent"><td style="{label}">{escape(name, 60)}</td>'
-        f'<td style="{_CELL};overflow-wrap:anywhere">{value}</td></tr>'
+        f'<td style="{_CELL};overflow-wrap:break-word">{value}</td></tr>'
         for name, value in rows
         if value
     )
     # Fixed layout, so that a long value wraps instead of widening the table.
-    style = "border-collapse:collapse;table-layout:fixed;width:100%;margin:0;border:none;color:inherit;font-size:13px"
+    style = "border-collapse:collapse;table-layout:fixed;width:100%;margin:0;border:none;font-size:13px"
     return Html(f'<table style="{style}"><tbody>{lines}</tbody></table>') if lines else EMPTY
 
 
@@ -161,13 +167,13 @@ def grid(
         + "</tr>"
         for row in rows
     )
-    style = "border-collapse:collapse;margin:0;border:none;color:inherit;font-size:13px;table-layout:auto"
+    style = "border-collapse:collapse;margin:0;border:none;font-size:13px;table-layout:auto"
     table = f'<table style="{style}"><thead style="border:none"><tr style="background:transparent">{head}</tr></thead>'
     return Html(f'<div style="overflow-x:auto;margin:4px 0">{table}<tbody>{lines}</tbody></table></div>')
 
 
 def _measured(value: Html) -> Html:
-    # A cell that may break anywhere would shrink to one letter; widths on cells are not honoured, on a box they are.
+    # Widths on cells are not honoured; on a box inside they are.
     return Html(f'<div style="min-width:120px;max-width:340px">{value}</div>')
 
 

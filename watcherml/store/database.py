@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from watcherml.errors import NotAStore, StoreError
 from watcherml.platform import make_private_dir
-from watcherml.store.migrate import ensure_schema, schema_version
+from watcherml.store.migrate import ensure_schema, is_empty, schema_version
 
 FILE_NAME = "watcherml.db"
 ENVIRONMENT = "WATCHERML_DIR"
@@ -103,12 +103,23 @@ class Database:
         if not self.exists:
             # Made by us with its permissions before SQLite opens it, so that it is never readable by others.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._refuse_foreign()
         connection = self._connect()
         try:
             ensure_schema(connection, self.path, begin_immediate)
         finally:
             connection.close()
         self._ready_in = os.getpid()
+
+    def _refuse_foreign(self) -> None:
+        # Switching to WAL writes to the file, so another program's database is recognised before that.
+        if self.path.stat().st_size:
+            connection = self._connect_read_only()
+            try:
+                if not is_empty(connection):
+                    schema_version(connection, self.path)
+            finally:
+                connection.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)

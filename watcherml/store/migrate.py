@@ -40,12 +40,12 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
 
 def ensure_schema(connection: sqlite3.Connection, path: Path, begin: Callable[[sqlite3.Connection], None]) -> None:
     """Create the schema in an empty file, or check it; many processes may do so at once."""
-    if not _is_empty(connection):
+    if not is_empty(connection):
         schema_version(connection, path)
         return
     begin(connection)
     try:
-        if _is_empty(connection):  # another process may have been first
+        if is_empty(connection):  # another process may have been first
             for name in ("schema.sql", "views.sql"):
                 for statement in _statements(resources.files("watcherml.store").joinpath(name).read_text("utf-8")):
                     connection.execute(statement)
@@ -58,7 +58,8 @@ def ensure_schema(connection: sqlite3.Connection, path: Path, begin: Callable[[s
     schema_version(connection, path)
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Tell whether a database has no table yet."""
     return int(connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]) == 0
 
 

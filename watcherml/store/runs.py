@@ -132,7 +132,7 @@ class Runs:
         """Return metric points (name, step, value, at) in the order they were logged; NaN comes back as NaN."""
         with self._database.reading() as connection:
             rows = connection.execute(
-                "SELECT name, step, value, special, at FROM metric_points WHERE run_id = ? ORDER BY at, name", (run_id,)
+                "SELECT name, step, value, special, at FROM metric_points WHERE run_id = ? ORDER BY point", (run_id,)
             ).fetchall()
         found = []
         for row in rows:

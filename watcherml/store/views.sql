@@ -15,7 +15,7 @@ CREATE VIEW metric_points AS
 SELECT
     m.run_id, r.project, m.name, m.step,
     CASE m.special WHEN 'inf' THEN 9e999 WHEN '-inf' THEN -9e999 ELSE m.value END AS value,
-    m.special, m.at
+    m.special, m.at, m.rowid AS point
 FROM metrics m JOIN runs r USING (run_id);
 
 CREATE VIEW failure_summary AS
