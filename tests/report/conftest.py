@@ -54,6 +54,11 @@ EVIDENCE = {
 }
 
 
+def printable(text):
+    """A metric's name holds no control characters; everything else may be in it."""
+    return "".join(char for char in text if char.isprintable() or char == " ")
+
+
 def memory(**changes):
     values = {
         "requested_bytes": 16 * MIB,
@@ -181,7 +186,7 @@ def proposals(text="{}", config=CONFIG):
 def plan(text="{}", config=CONFIG, device=SIMULATED, offered=None, control=True, budget=None):
     wanted = VerificationRequirements(
         minimum_progress_steps=500,
-        metric_guards=(MetricGuard(text.format("validation_loss")[:200], "minimize", 0.42, 0.03),),
+        metric_guards=(MetricGuard(printable(text.format("validation_loss"))[:200], "minimize", 0.42, 0.03),),
         confirmation_runs=2,
         max_peak_vram_bytes=90 * MIB,
         workload_identity=WorkloadIdentity(dataset_fingerprint=text.format("dataset-1f")),

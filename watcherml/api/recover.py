@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from subprocess import Popen
 from typing import Any, Literal
 
 from watcherml.api.result import RecoveryResult
@@ -94,10 +93,9 @@ class RecoveryPreparation:
 class Campaign:
     """A handle on a campaign that runs in its own process. Losing the handle changes nothing."""
 
-    def __init__(self, campaign_id: str, storage: Storage, process: Popen[bytes] | None = None) -> None:
+    def __init__(self, campaign_id: str, storage: Storage) -> None:
         self.campaign_id = campaign_id
         self.storage = storage
-        self._process = process
         storage.audit.campaign(campaign_id)
 
     def __repr__(self) -> str:
@@ -106,8 +104,6 @@ class Campaign:
     @property
     def lifecycle(self) -> Literal["prepared", "running", "interrupted", "ended"]:
         """Where the campaign stands."""
-        if self._process is not None:
-            self._process.poll()  # reaps it, so that it does not look alive as a zombie
         return resume.lifecycle(self.storage, self.campaign_id)
 
     @property
@@ -214,7 +210,8 @@ def start_recovery(
     )
     name = campaign_id or ids.new_id(f"recovery-{plan.source.project}", storage.clock())
     Ledger.open_new(storage, name, plan, given, rejections or {}, settings)
-    return Campaign(name, storage, supervisor.spawn(storage, name))
+    supervisor.spawn(storage, name)
+    return Campaign(name, storage)
 
 
 def run_prepared_recovery(
@@ -262,7 +259,8 @@ def recover_from_oom(
 def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] | None = None) -> Campaign:
     """Take up a campaign that lost its supervisor; ``CampaignError`` if it runs or has ended."""
     where = _storage(storage)
-    return Campaign(campaign_id, where, resume.resume(where, campaign_id))
+    resume.resume(where, campaign_id)
+    return Campaign(campaign_id, where)
 
 
 def plan_events() -> tuple[str, ...]:

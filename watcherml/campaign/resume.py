@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Literal
 
 from watcherml.campaign import events, supervisor
@@ -24,7 +23,7 @@ def lifecycle(storage: Storage, campaign_id: str) -> Lifecycle:
     return "running" if storage.alive(process) else "interrupted"
 
 
-def resume(storage: Storage, campaign_id: str) -> subprocess.Popen[bytes]:
+def resume(storage: Storage, campaign_id: str) -> None:
     """Start a new supervisor for an interrupted campaign.
 
     Raises ``CampaignError`` if it is running or has ended.
@@ -32,7 +31,7 @@ def resume(storage: Storage, campaign_id: str) -> subprocess.Popen[bytes]:
     state = lifecycle(storage, campaign_id)
     if state in ("running", "ended"):
         raise CampaignError(f"campaign {campaign_id} cannot be resumed", expected="an interrupted campaign", got=state)
-    return supervisor.spawn(storage, campaign_id)
+    supervisor.spawn(storage, campaign_id)
 
 
 def request_stop(storage: Storage, campaign_id: str, by: str) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -31,8 +32,10 @@ _START_SECONDS = 30.0
 _GUARD_SECONDS = 3.0
 
 
-def spawn(storage: Storage, campaign_id: str) -> subprocess.Popen[bytes]:
+def spawn(storage: Storage, campaign_id: str) -> None:
     """Start the supervisor of a campaign in a session of its own and return once it is on record.
+
+    Nobody has to keep anything: a daemon thread reaps the process when it ends, if this one still lives.
 
     Raises ``CampaignError`` with the end of its log if it does not come up.
     """
@@ -50,11 +53,12 @@ def spawn(storage: Storage, campaign_id: str) -> subprocess.Popen[bytes]:
             stderr=log,
             **new_session_options(),
         )
+    threading.Thread(target=process.wait, name="watcherml-reaper", daemon=True).start()
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         recent = storage.audit.events(campaign_id, after=before)
         if any(event["type"] in (events.STARTED, events.RESUMED, events.ENDED) for event in recent):
-            return process
+            return
         if process.poll() is not None:
             break
         time.sleep(0.05)

@@ -24,7 +24,7 @@ def html_progress(plan: RecoveryPlan, trials: Sequence[Mapping[str, Any]], lifec
     """
     started = rungs(trials)
     kicker = markup.join(
-        [markup.escape("Recovery campaign"), markup.escape(label(lifecycle)), source_words(plan)], " · "
+        [markup.escape("Recovery campaign"), markup.shown(label(lifecycle), 40), source_words(plan)], " · "
     )  # fmt: skip
     headline = markup.shown(sentence or meaning("lifecycle", lifecycle), markup.SENTENCE_LIMIT)
     head = markup.banner(_LIFECYCLE_TONES.get(lifecycle, "quiet"), kicker, headline, _simulated(plan))
@@ -53,7 +53,8 @@ def ladder_table(plan: RecoveryPlan, started: Sequence[Rung], coming: Sequence[P
     note = markup.paragraph(markup.quiet(markup.escape(scale))) if budget is not None else markup.EMPTY
     head = "".join(f'<th style="{_cell(index)};{_HEAD}">{markup.escape(name)}</th>' for index, name in enumerate(heads))
     # Fixed, so that a long word in a sentence cannot push the outcomes out of sight.
-    style = "border-collapse:collapse;table-layout:fixed;width:100%;min-width:372px;margin:0;border:none;font-size:13px"
+    style = "border-collapse:collapse;table-layout:fixed;width:100%;margin:0;border:none;font-size:13px"
+    style += ";min-width:396px;max-width:760px"
     return Html(
         f'<div style="overflow-x:auto"><table style="{style}"><thead style="border:none">'
         f'<tr style="background:transparent">{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{note}'

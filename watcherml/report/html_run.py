@@ -12,7 +12,7 @@ from watcherml.report.markup import Html
 from watcherml.report.safe import json_text
 from watcherml.report.terms import SIMULATED_NOTE
 from watcherml.report.units import format_bytes, format_count, format_seconds, format_time, plural
-from watcherml.report.words import RUN_TONES, device_of, run_headline
+from watcherml.report.words import RUN_TONES, device_of, exactness_words, run_headline
 
 MAX_CHARTS = 12
 _FACTS = ("git", "environment", "machine", "dataset", "framework")
@@ -61,6 +61,7 @@ def _facts(row: Mapping[str, Any]) -> Html:
             ("Ended", markup.escape(format_time(ended, "–"))),
             ("Took", markup.escape(took)),
             ("Last step", markup.escape(format_count(row.get("last_step"), "–"))),
+            ("Not exact", markup.shown(exactness_words(row), markup.SENTENCE_LIMIT)),
             ("Device", Html(f"{markup.shown(name)}{markup.escape(size)}")),
         ]
     )

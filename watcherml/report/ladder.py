@@ -8,6 +8,7 @@ from typing import Any
 
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.report.palette import Tone
+from watcherml.report.safe import one_line
 from watcherml.report.units import plural
 
 STAGES = ("control", "probe", "full", "confirmation")
@@ -60,9 +61,9 @@ def rungs(trials: Sequence[Mapping[str, Any]]) -> list[Rung]:
         Rung(
             trial.get("seq"),
             str(trial.get("trial_id") or ""),
-            str(trial.get("role") or ""),
+            one_line(trial.get("role") or "", 40),
             None if trial.get("proposal_id") is None else str(trial["proposal_id"]),
-            str(trial.get("outcome") or "running"),
+            one_line(trial.get("outcome") or "running", 40),
             trial.get("steps"),
             trial.get("peak_bytes"),
             trial.get("wall_s"),

@@ -174,7 +174,7 @@ def grid(
 
 def _measured(value: Html) -> Html:
     # Widths on cells are not honoured; on a box inside they are.
-    return Html(f'<div style="min-width:120px;max-width:340px">{value}</div>')
+    return Html(f'<div style="min-width:72px;max-width:340px">{value}</div>')
 
 
 def block(body: Html) -> Html:

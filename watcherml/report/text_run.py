@@ -11,7 +11,7 @@ from watcherml.report.palette import Tone
 from watcherml.report.safe import flat, json_text, shorten
 from watcherml.report.terms import SIMULATED_NOTE
 from watcherml.report.units import format_bytes, format_count, format_seconds, format_time
-from watcherml.report.words import RUN_TONES, device_of, run_headline, value_words
+from watcherml.report.words import RUN_TONES, device_of, exactness_words, run_headline, value_words
 
 _MAX_FACTS = 40
 
@@ -51,6 +51,7 @@ def _facts(row: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
         *plain.pair("Ended", format_time(ended, "-")),
         *plain.pair("Took", took),
         *plain.pair("Last step", format_count(row.get("last_step"), "-")),
+        *plain.pair("Not exact", exactness_words(row)),
         *plain.pair("Device", f"{device.get('name') or device.get('kind') or 'none recorded'}{size}"),
     ]
 

@@ -81,7 +81,7 @@ def verdict_words(verdict: Verdict, standing: str) -> str:
     word = label(verdict.status)
     if verdict.status == "verified" and verdict.device_kind == "simulated":
         word = "verified on the simulated device"
-    return f"{word}, {_NOT_ON_RECORD.get(standing, label(standing))}" if standing != "on_record" else word
+    return f"{word}, {_NOT_ON_RECORD.get(standing, one_line(label(standing), 60))}" if standing != "on_record" else word
 
 
 def verdict_tone(verdict: Verdict, standing: str) -> Tone:
@@ -115,6 +115,16 @@ def device_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a run's device as plain values (``kind``, ``name``, ``budget_bytes``), empty if none is recorded."""
     device = row.get("device")
     return device if isinstance(device, Mapping) else {}
+
+
+def exactness_words(row: Mapping[str, Any]) -> str:
+    """Return which configuration values are not as they were given: redacted, or simplified to fit JSON."""
+    parts = []
+    for key, word in (("redacted_paths", "redacted"), ("lossy_paths", "simplified")):
+        paths = row.get(key)
+        if isinstance(paths, (list, tuple)) and paths:
+            parts.append(f"{word}: {one_line(', '.join(map(str, paths)), 300)}")
+    return "; ".join(parts)
 
 
 def run_headline(row: Mapping[str, Any]) -> str:

@@ -209,7 +209,8 @@ def _nothing_confirmed(
     probes = [one for one in trials if one.request.role == "probe"]
     tried = len({one.request.proposal_id for one in probes + fulls})
     shown = f"{tried} of {len(plan.proposals)} proposals were tried."
-    required = f"a candidate with a full trial and {plan.contract.verification.confirmation_runs} confirmations that pass"
+    runs = plan.contract.verification.confirmation_runs
+    required = f"a candidate with a full trial and {runs} confirmations that pass"
     evidence: tuple[Check, ...] = (*checks, check.holds("confirmed candidate", required, "none", False))
     for one in fulls + confirmations:
         evidence += _named(f"{one.request.role} {one.request.proposal_id}", trial_checks(plan, authorizations, one))

@@ -1,0 +1,124 @@
+"""What runs next, from what is on record alone."""
+
+import pytest
+from builders import DECIDED, approve, good_trials, plan, trial
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from watcherml.campaign.decide import Next, decide
+from watcherml.contract.budget import RecoveryBudget
+from watcherml.verdict.verify import verify
+
+PLAN = plan(budget=RecoveryBudget(max_trials=6, max_probe_trials=3, max_full_trials=1))
+
+
+def ask(trials, made=PLAN, authorizations=(), rejected=frozenset()):
+    return decide(made, authorizations, rejected, tuple(trials))
+
+
+def test_the_order_of_a_campaign():
+    control = trial(PLAN, "control", 1, outcome="oom")
+    first = trial(PLAN, "probe", 2, "batch-32x2", outcome="oom")
+    second = trial(PLAN, "probe", 3, "checkpointing")
+    full = trial(PLAN, "full", 4, "checkpointing")
+    one, two = (trial(PLAN, "confirmation", n, "checkpointing") for n in (5, 6))
+    assert ask([]) == Next("control", None)
+    assert ask([control]) == Next("probe", "batch-32x2")
+    assert ask([control, first]) == Next("probe", "checkpointing")
+    assert ask([control, first, second]) == Next("full", "checkpointing")
+    assert ask([control, first, second, full]) == Next("confirmation", "checkpointing")
+    assert ask([control, first, second, full, one]) == Next("confirmation", "checkpointing")
+    assert ask([control, first, second, full, one, two]) == DECIDED
+
+
+@pytest.mark.parametrize("outcome", ["completed", "training_failed", "timeout", "killed", "host_oom", "exited"])
+def test_a_control_that_does_not_reproduce_ends_the_campaign(outcome):
+    assert ask([trial(PLAN, "control", 1, outcome=outcome)]) == DECIDED
+
+
+def test_a_lost_trial_is_run_again_while_there_is_room():
+    lost = trial(PLAN, "control", 1, outcome="lost")
+    assert ask([lost]) == Next("control", None)
+    good = trial(PLAN, "control", 2, outcome="oom")
+    assert ask([lost, good]) == Next("probe", "batch-32x2")
+    assert ask([lost, lost, lost]) == DECIDED
+
+
+def test_a_rejected_or_unapproved_proposal_is_never_tried():
+    control = trial(PLAN, "control", 1, outcome="oom")
+    assert ask([control], rejected=frozenset({"batch-32x2"})) == Next("probe", "checkpointing")
+    waiting = plan({"sequence_length": 128})
+    control = trial(waiting, "control", 1, outcome="oom")
+    assert ask([control], waiting) == DECIDED
+    assert ask([control], waiting, (approve(waiting, "sequence-32"),)) == Next("probe", "sequence-32")
+
+
+def test_without_probes_candidates_go_straight_to_their_full_trial():
+    made = plan(budget=RecoveryBudget(max_trials=4))
+    assert made.contract.probe_candidates == 0 and "straight" in made.notes[0]
+    assert ask([trial(made, "control", 1, outcome="oom")], made) == Next("full", "batch-32x2")
+
+
+def test_without_a_control_the_first_probe_is_a_candidate():
+    assert ask([], plan(control=False)) == Next("probe", "batch-32x2")
+
+
+def test_a_failed_confirmation_moves_on_only_if_there_is_room():
+    made = plan(budget=RecoveryBudget(max_trials=10, max_probe_trials=3, max_full_trials=2))
+    trials = [
+        trial(made, "control", 1, outcome="oom"),
+        trial(made, "probe", 2, "batch-32x2"),
+        trial(made, "probe", 3, "checkpointing"),
+        trial(made, "full", 4, "batch-32x2", wall_seconds=1.0),
+        trial(made, "full", 5, "checkpointing"),
+        trial(made, "confirmation", 6, "batch-32x2", outcome="oom"),
+    ]
+    assert ask(trials, made) == Next("confirmation", "checkpointing")
+    assert ask([*trials, trial(made, "probe", 7, "batch-16x4"), trial(made, "probe", 8, "batch-16x4"),
+                trial(made, "probe", 9, "batch-16x4")], made) == DECIDED  # fmt: skip
+
+
+OUTCOMES = st.sampled_from(["completed", "completed", "oom", "training_failed", "timeout", "lost", "killed"])
+
+
+@given(
+    st.integers(4, 10),
+    st.integers(1, 3),
+    st.booleans(),
+    st.lists(OUTCOMES, min_size=12, max_size=12),
+    st.integers(1, 3),
+)
+@settings(max_examples=150, deadline=None)
+def test_whatever_happens_a_campaign_ends_within_its_budget(total, confirmations, control, outcomes, full):
+    from watcherml.contract.contract import VerificationRequirements
+    from watcherml.errors import InvalidValue
+
+    try:
+        made = plan(
+            budget=RecoveryBudget(max_trials=total, max_full_trials=full),
+            verification=VerificationRequirements(50, (), confirmations),
+            control=control,
+        )
+    except InvalidValue:
+        return  # numbers that do not hold together are refused before anything runs
+    trials = []
+    while isinstance(step := ask(trials, made), Next):
+        assert len(trials) < total, "more trials than the contract allows"
+        outcome = outcomes[len(trials)]
+        if step.role == "control":
+            outcome = "oom" if outcome == "completed" else outcome
+        trials.append(trial(made, step.role, len(trials) + 1, step.proposal_id, outcome=outcome))
+    verdict = verify("recovery-demo-1", made, (), tuple(trials), DECIDED)
+    assert verdict.reason_code != "broken_chain"
+    roles = [one.request.role for one in trials if one.result.outcome == "completed"]
+    if verdict.status == "verified":
+        assert roles.count("confirmation") >= confirmations and "full" in roles
+    assert (
+        len([one for one in trials if one.request.role in ("probe", "control")])
+        <= made.contract.budget.max_probe_trials
+    )
+
+
+def test_good_trials_are_decided():
+    made = plan(budget=RecoveryBudget(max_full_trials=1))
+    assert ask(good_trials(made), made) == DECIDED

@@ -1,0 +1,92 @@
+"""Checking an entrypoint in a child process."""
+
+import os
+import sys
+
+import pytest
+
+from watcherml import TrainingEntrypoint, validate_entrypoint
+from watcherml.errors import InvalidEntrypoint
+from watcherml.trials.check_entrypoint import check_entrypoint
+
+FILES = {
+    "good.py": "import helper\ndef train(config, max_steps=None): ...",
+    "helper.py": "X = 1",
+    "no_max.py": "def train(config): ...",
+    "extra.py": "def train(config, max_steps, data): ...",
+    "optional.py": "def train(config, max_steps=None, *, log=None, **more): ...",
+    "positional.py": "def train(config, max_steps, /): ...",
+    "lam.py": "train = lambda config, max_steps: None",
+    "inner.py": "def make():\n    def train(config, max_steps): ...\n    return train\ntrain = make()",
+    "klass.py": "class train:\n    def __init__(self, config, max_steps): ...",
+    "asyn.py": "async def train(config, max_steps): ...",
+    "gen.py": "def train(config, max_steps):\n    yield 1",
+    "broken.py": "import no_such_package_here\ndef train(config, max_steps): ...",
+    "syntax.py": "def train(config, max_steps:",
+    "exits.py": "import os; os._exit(3)",
+    "slow.py": "import time; time.sleep(60)",
+    "noisy.py": "print('{\"parameters\": []}')\ndef train(config, max_steps): ...",
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_a_good_entrypoint_is_described_and_not_imported_here(project):
+    found = validate_entrypoint(TrainingEntrypoint("good:train"), project_root=project, require_max_steps=True)
+    assert found.parameters == ("config", "max_steps")
+    assert set(found.code.files) == {"good.py", "helper.py"}
+    assert "good" not in sys.modules and "helper" not in sys.modules
+
+
+@pytest.mark.parametrize("target", ["optional:train", "noisy:train"])
+def test_these_are_fine_too(project, target):
+    assert validate_entrypoint(target, project).parameters[:2] == ("config", "max_steps")
+
+
+@pytest.mark.parametrize(
+    ("target", "word"),
+    [
+        ("no_max:train", "max_steps"),
+        ("extra:train", "data"),
+        ("positional:train", "config"),
+        ("lam:train", "named top-level function"),
+        ("inner:train", "named top-level function"),
+        ("klass:train", "top-level function"),
+        ("asyn:train", "async"),
+        ("gen:train", "async or generator"),
+        ("broken:train", "no_such_package_here"),
+        ("syntax:train", "SyntaxError"),
+        ("exits:train", "exit code 3"),
+        ("nowhere:train", "importable module nowhere"),
+        ("good:fit", "Functions there: train"),
+    ],
+)
+def test_what_cannot_serve_is_refused_with_the_reason(project, target, word):
+    with pytest.raises(InvalidEntrypoint) as refused:
+        validate_entrypoint(target, project)
+    assert word in str(refused.value)
+
+
+def test_a_module_that_does_not_finish_importing_is_refused(project):
+    with pytest.raises(InvalidEntrypoint, match="within 1 s"):
+        check_entrypoint(TrainingEntrypoint("slow:train"), project, timeout_seconds=1.0)
+
+
+def test_a_missing_root_is_named(tmp_path):
+    with pytest.raises(InvalidEntrypoint, match="project_root"):
+        validate_entrypoint("good:train", tmp_path / "nothing")
+    with pytest.raises(InvalidEntrypoint, match="working_directory"):
+        validate_entrypoint(TrainingEntrypoint("good:train", "nothing"), tmp_path)
+
+
+def test_code_that_lies_outside_the_project_root_is_refused(project, monkeypatch):
+    elsewhere = project / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("PYTHONPATH", f"{project}:{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(InvalidEntrypoint, match="folder that holds optional"):
+        validate_entrypoint("optional:train", elsewhere)

@@ -1,0 +1,271 @@
+"""One trial for real: a guard, a worker, and an entrypoint that trains, lies, hangs, forks, crashes or shouts."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from builders import plan as make_plan
+from builders import request as make_request
+
+from watcherml.contract.entrypoint import TrainingEntrypoint
+from watcherml.contract.identity import CodeIdentity
+from watcherml.protocol.request import Launch
+from watcherml.sealed.device import Device
+from watcherml.trials.guard import members
+from watcherml.trials.outcome import Exit, result_of
+from watcherml.trials.paths import TrialPaths
+from watcherml.trials.runner import LocalExecutor
+
+SOURCE = """
+import os, signal, subprocess, sys, time, json, pathlib
+import watcherml
+
+def good(config, max_steps=None):
+    print("training", config["batch_size"])
+    return {"steps_completed": max_steps or 50, "val_loss": 0.25}
+
+def marks(config, max_steps=None):
+    for _ in range(7): watcherml.step()
+    return {"steps_completed": 7}
+
+def nothing(config, max_steps=None):
+    return None
+
+def oom(config, max_steps=None):
+    raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB of"
+                       " which 3.00 MiB is free.")
+
+def fails(config, max_steps=None):
+    raise ValueError("no")
+
+def nan(config, max_steps=None):
+    return {"steps_completed": 5, "loss": float("nan")}
+
+def text(config, max_steps=None):
+    return {"steps_completed": "5"}
+
+def boolean(config, max_steps=None):
+    return {"steps_completed": True}
+
+def listing(config, max_steps=None):
+    return [1, 2]
+
+def quits(config, max_steps=None):
+    sys.exit(0)
+
+def hard_exit(config, max_steps=None):
+    os._exit(0)
+
+def segv(config, max_steps=None):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def hangs(config, max_steps=None):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+def forks(config, max_steps=None):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.environ.clear()
+            os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})
+        os._exit(0)
+    time.sleep(0.3)
+    return {"steps_completed": 5}
+
+def shouts(config, max_steps=None):
+    line = "x" * 999 + "\\n"
+    print("HEAD")
+    for _ in range(5000): sys.stdout.write(line)
+    print("TAIL", flush=True)
+    return {"steps_completed": 5}
+
+def forges(config, max_steps=None):
+    here = pathlib.Path(sys.argv[1]).parent
+    request = json.loads((here / "request.json").read_text())
+    for name in ("report.json", "report.0000.json", "exit.json"):
+        (here / name).write_text(json.dumps({"kind": "trial-report", "digest": request["digest"],
+            "outcome": "completed", "reason": "exited", "exit_code": 0, "signal": None,
+            "started_at": 1.0, "wall_seconds": 1.0, "oom_kills": 0, "report": "report.json"}))
+    os._exit(0)
+
+def changes_config(config, max_steps=None):
+    config["batch_size"] = 1
+    return {"steps_completed": 5}
+"""
+
+PLAN = make_plan(device=Device("none"))
+
+
+@pytest.fixture
+def run_trial(storage, tmp_path):
+    """Run one function of SOURCE as a probe and return its result."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "hostile.py").write_text(SOURCE)
+    executor = LocalExecutor(storage.path)
+    storage.create()
+    numbers = iter(range(1, 100))
+
+    def start(function, timeout=30.0, grace=0.5, **changes):
+        number = next(numbers)
+        request = make_request(
+            PLAN, "probe", number, "batch-32x2", entrypoint=TrainingEntrypoint(f"hostile:{function}"),
+            timeout_seconds=timeout, grace_seconds=grace, **changes,
+        )  # fmt: skip
+        launch = Launch(request.digest, "demo", str(project), str(storage.path), sys.executable, None, 100_000)
+        executor.submit(request, launch)
+        return request
+
+    def run(function, **options):
+        request = start(function, **options)
+        while (result := executor.poll(request.trial_id)) is None:
+            time.sleep(0.02)
+        assert members(request.trial_id) == [], "a process of the trial is left"
+        return result
+
+    run.start, run.executor, run.project = start, executor, project
+    return run
+
+
+OUTCOMES = {
+    "good": ("completed", "Ended well after 30 steps"),
+    "marks": ("completed", "after 7 steps (marks)"),
+    "nothing": ("completed", "after 0 steps (none)"),
+    "oom": ("oom", "Ran out of memory"),
+    "fails": ("training_failed", "ValueError: no"),
+    "nan": ("contract_error", "'loss'"),
+    "text": ("contract_error", "'steps_completed'"),
+    "boolean": ("contract_error", "'steps_completed'"),
+    "listing": ("contract_error", "mapping of metrics"),
+    "quits": ("training_failed", "SystemExit"),
+    "hard_exit": ("exited", "exit code 0"),
+    "segv": ("killed", "SIGSEGV"),
+    "forges": ("exited", "no valid report"),
+    "missing": ("training_failed", "missing"),
+}
+
+
+@pytest.mark.parametrize("function", OUTCOMES)
+def test_outcomes(run_trial, storage, function):
+    outcome, words = OUTCOMES[function]
+    if function == "missing":
+        result = run_trial("no_such_function")
+        assert result.outcome == "contract_error" and "no_such_function" in result.sentence
+        return
+    result = run_trial(function)
+    assert result.outcome == outcome, result.sentence
+    assert words in result.sentence
+    if outcome == "completed":
+        assert result.exit_code == 0 and result.execution_id
+        row = storage.get_run(result.run_id)
+        assert row["status"] == "success" and row["role"] == "trial" and row["config"]["batch_size"] == 32
+    assert storage.list_runs() == []
+
+
+def test_the_result_says_what_was_measured(run_trial):
+    result = run_trial("good")
+    assert result.metrics == {"steps_completed": 30.0, "val_loss": 0.25}
+    assert (result.progress.steps, result.progress.source) == (30, "claimed")
+    assert set(result.identity.code.files) == {"hostile.py"}
+    assert result.identity.environment_fingerprint.startswith("sha256:")
+    assert result.device.kind == "none" and result.peak is None
+    assert 0 < result.wall_seconds <= result.gpu_seconds + 0.001
+
+
+def test_a_trial_that_ignores_sigterm_is_killed_after_its_grace(run_trial):
+    started = time.monotonic()
+    result = run_trial("hangs", timeout=1.5, grace=0.5)
+    assert result.outcome == "timeout" and "1.5 s" in result.sentence
+    assert time.monotonic() - started < 10
+
+
+def test_descendants_are_gone_even_with_a_session_and_no_marker(run_trial):
+    before = {process.pid for process in psutil.process_iter()}
+    result = run_trial("forks")
+    assert result.outcome == "completed"
+    time.sleep(0.2)
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid not in before and "sleep(600)" in " ".join(process.cmdline()):
+                left.append(process)
+        except psutil.Error:
+            continue
+    assert left == []
+
+
+def test_logs_keep_head_and_tail_within_their_bound(run_trial, storage):
+    result = run_trial("shouts")
+    log = TrialPaths.of(storage.path, result.trial_id).stdout.read_text()
+    assert log.startswith("HEAD") and log.endswith("TAIL\n") and "bytes left out" in log
+    assert len(log) < 101_000
+
+
+def test_stop_ends_a_trial(run_trial):
+    request = run_trial.start("hangs", grace=0.2)
+    wait_for(lambda: members(request.trial_id))
+    run_trial.executor.stop(request.trial_id)
+    wait_for(lambda: run_trial.executor._running[request.trial_id][2].poll() is not None)
+    assert run_trial.executor.poll(request.trial_id).outcome == "killed"
+    assert members(request.trial_id) == []
+
+
+def test_a_killed_guard_leaves_a_lost_trial_and_no_process(run_trial):
+    request = run_trial.start("hangs")
+    wait_for(lambda: members(request.trial_id))
+    guard = run_trial.executor._running[request.trial_id][2]
+    os.kill(guard.pid, signal.SIGKILL)
+    wait_for(lambda: guard.poll() is not None)
+    result = run_trial.executor.poll(request.trial_id)
+    assert result.outcome == "lost"
+    assert members(request.trial_id) == []
+
+
+def test_a_request_is_executed_once(run_trial, storage):
+    result = run_trial("good")
+    paths = TrialPaths.of(storage.path, result.trial_id)
+    again = subprocess.run(
+        [sys.executable, "-m", "watcherml.trials.worker", str(paths.request)], input=b"n\n", capture_output=True
+    )
+    assert again.returncode != 0 and b"FileExistsError" in again.stderr
+
+
+def test_a_report_of_another_request_is_not_a_result(run_trial, storage):
+    result = run_trial("good")
+    paths = TrialPaths.of(storage.path, result.trial_id)
+    report = next(paths.folder.glob("report.*.json"))
+    other = make_request(PLAN, "probe", 99, "batch-32x2")
+    judged = result_of(other, Exit("exited", 0, None, 1.0, 1.0, 0, report.name), paths.folder)
+    assert judged.outcome == "exited" and "another request" in judged.sentence
+    report.write_bytes(report.read_bytes().replace(b"0.25", b"0.24"))
+    mine = make_request(PLAN, "probe", 1, "batch-32x2", entrypoint=TrainingEntrypoint("hostile:good"))
+    judged = result_of(mine, Exit("exited", 0, None, 1.0, 1.0, 0, report.name), paths.folder)
+    assert judged.outcome == "exited" and "not valid" in judged.sentence
+
+
+def test_the_standard_library_wins_over_the_project(run_trial):
+    (run_trial.project / "random.py").write_text("raise RuntimeError('the wrong random')")
+    (run_trial.project / "json.py").write_text("raise RuntimeError('the wrong json')")
+    assert run_trial("good").outcome == "completed"
+
+
+def test_code_outside_the_project_root_is_not_its_code(run_trial):
+    (run_trial.project / "helper.py").write_text("X = 1")
+    (run_trial.project / "hostile.py").write_text(SOURCE + "\nimport helper\n")
+    result = run_trial("good")
+    assert set(result.identity.code.files) == {"hostile.py", "helper.py"}
+    assert isinstance(result.identity.code, CodeIdentity)
+
+
+def wait_for(condition, seconds=15.0):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+    return found

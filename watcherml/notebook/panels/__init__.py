@@ -1,0 +1,1 @@
+"""What a notebook shows: every panel is text, HTML, and a live view where there is a kernel."""

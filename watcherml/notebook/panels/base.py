@@ -1,0 +1,161 @@
+"""What every panel shares: a text face, an HTML face, and a live view where there is a kernel for it.
+
+Plain ipywidgets, in the API that 7.7 and 8 have in common. Stable CSS classes (``wml-...``) name what a person or a
+test clicks. Every value enters HTML through ``report.markup``.
+"""
+
+from __future__ import annotations
+
+import abc
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from watcherml.errors import WatcherError
+from watcherml.report import markup, palette, plain
+from watcherml.report.markup import Html
+from watcherml.report.palette import Tone
+from watcherml.report.safe import one_line
+
+Action = Callable[[], object]
+_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class Panel(abc.ABC):
+    """Something shown in a notebook. Without a kernel or ipywidgets only its static faces are used."""
+
+    def __init__(self) -> None:
+        self._view: Any = None
+
+    @abc.abstractmethod
+    def text(self) -> str:
+        """Return the panel as text, with the calls that do what its buttons do."""
+
+    @abc.abstractmethod
+    def html(self) -> str:
+        """Return the panel as HTML that needs no script and no widget."""
+
+    def view(self) -> Any:
+        """Return the live widget, made on first use; None if ipywidgets is missing or the panel has nothing live."""
+        if self._view is None and widgets() is not None:
+            self._view = self._build()
+        return self._view
+
+    def _build(self) -> Any:
+        return None
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        bundle: dict[str, Any] = {"text/plain": self.text(), "text/html": self.html()}
+        view = self.view() if kernel_here() else None
+        if view is not None:
+            bundle[_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": view.model_id}
+        return bundle
+
+
+class Page(Panel):
+    """A panel with nothing to click."""
+
+    def __init__(self, text: str, html: str) -> None:
+        super().__init__()
+        self._text, self._html = text, html
+
+    def text(self) -> str:
+        """Return the text it was made with."""
+        return self._text
+
+    def html(self) -> str:
+        """Return the HTML it was made with."""
+        return self._html
+
+
+def notice(text: str, tone: Tone = "calm", css: str = "wml-notice") -> Page:
+    """Return a sentence or two with a coloured edge."""
+    words = "\n".join(line for part in text.splitlines() for line in plain.wrap(part))
+    return Page(words, notice_html(text, tone, css))
+
+
+def notice_html(text: str, tone: Tone = "calm", css: str = "wml-notice") -> Html:
+    """Return lines of text with a coloured edge as HTML."""
+    lines = markup.join(Html(f"<div>{markup.escape(line)}</div>") for line in text.splitlines() if line.strip())
+    edge = f"border-left:3px solid {palette.mark(tone)};padding:1px 0 1px 10px;margin:4px 0"
+    return classed(css, markup.root(Html(f'<div style="{edge}">{lines}</div>')))
+
+
+def classed(css: str, *parts: str) -> Html:
+    """Return markup in a box with a stable class."""
+    return Html(f'<div class="{markup.escape(css)}">{"".join(parts)}</div>')
+
+
+def calls_html(title: str, lines: list[str]) -> Html:
+    """Return calls that can be copied, under a title."""
+    return markup.root(markup.section(title, markup.block(markup.escape_lines("\n".join(lines)))))
+
+
+def calls_text(title: str, lines: list[str]) -> str:
+    """Return calls that can be copied, under a title, as text."""
+    return plain.finish(plain.section(title, [f"  {one_line(line)}" if line else "" for line in lines], False))
+
+
+def literal(value: str) -> str:
+    """Return a text as a Python literal on one harmless line."""
+    return one_line(repr(value) if '"' in value or "\\" in value else f'"{value}"')
+
+
+def widgets() -> Any:
+    """Return the module ipywidgets, or None where it is not installed."""
+    try:
+        import ipywidgets
+    except ImportError:
+        return None
+    return ipywidgets
+
+
+def shell_here() -> Any:
+    """Return the running IPython shell, or None; IPython is only looked at if it is loaded."""
+    module = sys.modules.get("IPython")
+    return None if module is None else module.get_ipython()
+
+
+def kernel_here() -> bool:
+    """Tell whether a Jupyter kernel runs this process: without one nobody answers a widget."""
+    return getattr(shell_here(), "kernel", None) is not None
+
+
+def show(panel: Panel) -> None:
+    """Show a panel below what is already in the cell's output."""
+    from IPython.display import display
+
+    display(panel)  # type: ignore[no-untyped-call]
+
+
+def html_box(value: str = "", css: str = "") -> Any:
+    """Return an HTML widget as wide as its surroundings."""
+    made = widgets().HTML(value=value, layout={"width": "100%", "margin": "0"})
+    if css:
+        made.add_class(css)
+    return made
+
+
+def button(label: str, css: str, action: Action, *, style: str = "", tooltip: str = "", width: str = "auto") -> Any:
+    """Return a button. ``action`` has to catch its own errors (see ``guarded``): a callback's traceback is lost."""
+    made = widgets().Button(description=label, button_style=style, tooltip=tooltip, layout={"width": width})
+    made.add_class(css)
+    made.on_click(lambda _: action())
+    return made
+
+
+def guarded(action: Action, say: Callable[[str, Tone], None]) -> Callable[[], None]:
+    """Return the action with its errors given to ``say`` as one sentence."""
+
+    def call() -> None:
+        try:
+            action()
+        except WatcherError as error:
+            say(str(error), "bad")
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the person who clicked has to see it
+            say(f"{type(error).__name__}: {error}", "bad")
+
+    return call

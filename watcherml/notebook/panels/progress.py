@@ -1,0 +1,225 @@
+"""A campaign while it runs, followed from the store, and its verdict when it has one.
+
+The campaign is a process of its own. A daemon thread reads its events and sets widget traits, nothing else; losing
+the thread, the panel or the kernel changes nothing for the campaign.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from watcherml.api import data
+from watcherml.api.recover import Campaign, resume_recovery
+from watcherml.api.result import RecoveryResult
+from watcherml.errors import CampaignError
+from watcherml.notebook.panels import base
+from watcherml.notebook.panels.verdict import verdict_html, verdict_text
+from watcherml.report.html import html_progress
+from watcherml.report.palette import Tone
+from watcherml.report.text import text_progress
+
+LOOK_SECONDS = 0.3  # between two looks at the store, so at most four updates a second
+_PATIENCE = 10  # looks that may fail in a row before the panel gives up
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one look at the store showed."""
+
+    lifecycle: str
+    trials: list[dict[str, Any]]
+    sentence: str
+
+
+class ProgressPanel(base.Panel):
+    """Follows a campaign. ``name`` is the variable that holds the panel, for the calls that its text names."""
+
+    def __init__(self, campaign: Campaign, name: str = "recovery") -> None:
+        super().__init__()
+        self.campaign = campaign
+        self.name = name
+        self.plan = campaign.plan
+        self._lock = threading.RLock()
+        self._look = self._take_look()
+        self._result = self._read_result(self._look)
+        self._thread: threading.Thread | None = None
+        self._message: tuple[str, Tone] = ("", "calm")
+        self._parts: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<ProgressPanel {self.campaign.campaign_id} {self._look.lifecycle}>"
+
+    # -- calls ------------------------------------------------------------------------------------------------
+
+    @property
+    def result(self) -> RecoveryResult | None:
+        """The campaign's result, None until it has one."""
+        if self._result is None:
+            self._refresh()
+        return self._result
+
+    def follow(self) -> ProgressPanel:
+        """Keep the panel up to date until the campaign ends; calling it again changes nothing."""
+        with self._lock:
+            if self._look.lifecycle in ("prepared", "running") and (self._thread is None or not self._thread.is_alive()):
+                self._thread = threading.Thread(target=self._watch, name="watcherml-progress", daemon=True)
+                self._thread.start()
+        return self
+
+    def wait(self, timeout: float | None = None) -> RecoveryResult | None:
+        """Wait for the verdict and return the result.
+
+        Ctrl-C detaches: it says so and returns None, and the campaign goes on. Raises ``CampaignError`` after
+        ``timeout`` seconds, or if the supervising process is gone.
+        """
+        try:
+            self.campaign.wait(timeout)
+        except KeyboardInterrupt:
+            base.show(base.notice(self._detached(), "warn", "wml-detached"))
+            return None
+        finally:
+            self._refresh()
+        return self._result
+
+    def stop(self) -> base.Page:
+        """Ask the campaign to end; what it has is put on record first. Does nothing once it has ended."""
+        if self._look.lifecycle != "running":
+            return base.notice(f"Campaign {self.campaign.campaign_id} is not running; there is nothing to stop.")
+        self.campaign.stop("the notebook")
+        self._say("A stop was asked for; the trial that is running is ended and the verdict is made.", "warn")
+        return base.notice(self._message[0], "warn")
+
+    def resume(self) -> ProgressPanel:
+        """Take up a campaign that lost its supervising process. Raises ``CampaignError`` if it did not."""
+        self.campaign = resume_recovery(self.campaign.campaign_id, self.campaign.storage)
+        self._say("", "calm")
+        self._refresh()
+        return self.follow()
+
+    # -- faces ------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """Return the trials so far, or the verdict, as text."""
+        result = self.result
+        if result is not None:
+            return verdict_text(result) + base.calls_text("Next", self._calls())
+        look = self._look
+        return text_progress(self.plan, look.trials, look.lifecycle, look.sentence) + base.calls_text(
+            "Meanwhile", self._calls()
+        )
+
+    def html(self) -> str:
+        """Return the trials so far, or the verdict, as HTML."""
+        result = self.result
+        if result is not None:
+            return verdict_html(result)
+        return self._progress_html() + base.calls_html("Meanwhile", self._calls())
+
+    def _progress_html(self) -> str:
+        look = self._look
+        return base.classed("wml-progress", html_progress(self.plan, look.trials, look.lifecycle, look.sentence))
+
+    def _calls(self) -> list[str]:
+        name, campaign_id = self.name, self.campaign.campaign_id
+        if self._result is not None:
+            return [f"{name}.result.verified_config  # the configuration to copy"] if self._result.verified else []
+        if self._look.lifecycle == "interrupted":
+            return [f"{name}.resume()  # or: %watcher resume {campaign_id}"]
+        return [
+            f"{name}.wait()  # until the verdict; Ctrl-C detaches",
+            f"{name}.stop()  # or: %watcher stop {campaign_id}",
+            f"%watcher recovery {campaign_id}  # from any other kernel of this store",
+        ]
+
+    def _detached(self) -> str:
+        return (
+            f"Detached. Campaign {self.campaign.campaign_id} goes on in its own process.\n"
+            f"Look again with {self.name}.wait() or `%watcher recovery {self.campaign.campaign_id}`;"
+            f" end it with {self.name}.stop()."
+        )
+
+    # -- the live view ----------------------------------------------------------------------------------------
+
+    def _build(self) -> Any:
+        w = base.widgets()
+        stop = base.button("Stop", "wml-stop", base.guarded(self.stop, self._say), style="warning",
+                           tooltip="End the campaign and make the verdict from what is on record")  # fmt: skip
+        resume = base.button("Resume", "wml-resume", base.guarded(self.resume, self._say), style="primary",
+                             tooltip="Start a new supervising process for this campaign")  # fmt: skip
+        self._parts = {
+            "progress": base.html_box(),
+            "message": base.html_box(css="wml-message"),
+            "stop": stop,
+            "resume": resume,
+            "box": w.VBox([], layout={"width": "100%"}),
+        }
+        self._parts["box"].add_class("wml-panel")
+        self._draw()
+        return self._parts["box"]
+
+    def _draw(self) -> None:
+        """Bring the widgets to what is known; they send only what has changed."""
+        with self._lock:
+            parts = self._parts
+            if not parts:
+                return
+            text, tone = self._message
+            parts["message"].value = base.notice_html(text, tone) if text else ""
+            if self._result is not None:
+                if "verdict" not in parts:
+                    parts["verdict"] = base.html_box(verdict_html(self._result))
+                parts["box"].children = (parts["verdict"],)
+                return
+            parts["progress"].value = self._progress_html()
+            lost = self._look.lifecycle == "interrupted"
+            parts["box"].children = (parts["progress"], parts["resume" if lost else "stop"], parts["message"])
+
+    def _say(self, text: str, tone: Tone) -> None:
+        self._message = (text, tone)
+        self._draw()
+
+    def _watch(self) -> None:
+        failures = 0
+        while self._result is None and self._look.lifecycle != "interrupted":
+            time.sleep(LOOK_SECONDS)
+            try:
+                self._refresh()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to; the panel says it
+                failures += 1
+                if failures >= _PATIENCE:
+                    self._say(f"This panel no longer sees the campaign: {error}", "warn")
+                    return
+
+    def _refresh(self) -> None:
+        look = self._take_look()
+        result = self._read_result(look)
+        with self._lock:
+            if self._result is None:
+                self._look, self._result = look, result
+        self._draw()
+
+    def _take_look(self) -> _Look:
+        campaign = self.campaign
+        lifecycle = campaign.lifecycle
+        trials = campaign.trials()
+        now = campaign.storage.clock()
+        for row in trials:
+            if row["wall_s"] is None:
+                row["wall_s"] = max(0.0, now - row["started_at"])
+        events = data.events(campaign.storage, campaign.campaign_id)
+        sentence = str(events[-1]["words"]) if events else ""
+        if lifecycle == "interrupted":
+            sentence = "The supervising process is gone and nothing is running. Next: resume the campaign."
+        return _Look(lifecycle, trials, sentence)
+
+    def _read_result(self, look: _Look) -> RecoveryResult | None:
+        if look.lifecycle != "ended":
+            return None
+        try:
+            return self.campaign.result()
+        except CampaignError:  # ended without a result cannot be; a reader must not break on it
+            return None
