@@ -167,15 +167,15 @@ def test_a_kept_exception_does_not_keep_the_refused_result(guard) -> None:
 
 def test_a_kept_exception_does_not_keep_what_a_composite_operator_made_inside() -> None:
     with simulated_device(2 * MIB + 256 * KIB) as device, torch.inference_mode():
-        query = torch.randn(4, 4, 128, 32)  # 256 KiB
+        query, mask = torch.randn(4, 4, 128, 32), torch.zeros(128)  # 256 KiB, 512 bytes
         try:
-            nn.functional.scaled_dot_product_attention(query, query, query, torch.zeros(1), dropout_p=0.1)
+            nn.functional.scaled_dot_product_attention(query, query, query, mask, dropout_p=0.1)
         except torch.OutOfMemoryError as error:
             kept = error
         assert kept.op != "aten.scaled_dot_product_attention.default"
         assert kept.allocated_bytes > MIB  # the scores
-        assert device.current_bytes == 256 * KIB
-    del query
+        assert device.current_bytes == 256 * KIB + 512
+    del query, mask
 
 
 def test_a_refusal_takes_nothing_and_smaller_work_goes_on() -> None:

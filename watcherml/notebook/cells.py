@@ -95,13 +95,14 @@ class CellHistory:
         if not self._open:
             return  # the extension was loaded inside this very cell
         cell, started, counts = self._open.pop()
-        cell.status, cell.error_type, cell.error_message = ending.status, ending.error_type, ending.error_message
         if not counts and ending.status != "ok":
-            outer = self._open[-1][0]
-            outer.error_type, outer.error_message = ending.error_type, ending.error_message
+            self._open[-1][0].error_type = ending.error_type
+            self._open[-1][0].error_message = ending.error_message
             return
         if ending.status == "ok" and cell.error_type is not None:
             cell.status = "error"  # what it ran as a cell of its own failed
+        else:
+            cell.status, cell.error_type, cell.error_message = ending.status, ending.error_type, ending.error_message
         cell.seconds = round(time.monotonic() - started, 6)
         cell.execution_count, cell.run_id = execution_count, run_id
         if cell.cell_id is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
-from watcherml.api import data
+from watcherml.api import data, record
 from watcherml.api.record import Run
 from watcherml.api.recover import Campaign
 from watcherml.errors import NotFound
@@ -24,8 +25,7 @@ _ATTRIBUTE = "_watcherml_session"
 class Session:
     """The state of the extension in one shell. Its hooks never raise and never keep an exception.
 
-    ``keep_frames`` leaves the frames of a failed cell as they are, for ``%debug``. ``approver`` is the name that the
-    last approval was given under.
+    ``keep_frames`` leaves the frames of a failed cell as they are, for ``%debug``.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -33,7 +33,6 @@ class Session:
         self.session_id = ids.new_id("session", time.time())
         self.keep_frames = False
         self.frames_kept = False  # the last out-of-memory cell still holds its memory
-        self.approver = ""
         self.cells = CellHistory(self.session_id)
         self.runs = ActiveRuns(lambda text: show(notice(text, "warn")))
         self.problems: list[str] = []
@@ -41,6 +40,7 @@ class Session:
         self._last_oom: tuple[str, Storage] | None = None
         self._campaign: tuple[str, Storage] | None = None
         self._store_refused = False
+        self._unlisten: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, shell: Any) -> Session | None:
@@ -49,13 +49,17 @@ class Session:
         return found if isinstance(found, cls) else None
 
     def attach(self) -> None:
-        """Make this the shell's session."""
+        """Make this the shell's session, and the one that hears of runs and that capsules take their cells from."""
         setattr(self.shell, _ATTRIBUTE, self)
+        self._unlisten = record.on_start(self.run_started)
+        record.set_history(self.cells.evidence)
 
     def detach(self) -> None:
-        """Leave the shell without a session."""
+        """Take back what ``attach`` did; open runs stay open."""
         if hasattr(self.shell, _ATTRIBUTE):
             delattr(self.shell, _ATTRIBUTE)
+        self._unlisten()
+        record.set_history(None)
 
     # -- hooks ------------------------------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class Session:
                 return str(row["run_id"]), storage
         raise NotFound(
             f"no run in {storage.path} ran out of memory",
-            remedy="Open a run with watcherml.init(config=...) and let the failing cell run in it, or name one with --run.",
+            remedy="Open a run with watcherml.init(config=...) before the cell that fails, or give --run RUN_ID.",
         )
 
     def note_campaign(self, campaign: Campaign) -> None:

@@ -18,6 +18,7 @@ from watcherml.report.palette import Tone
 from watcherml.report.safe import one_line
 
 Action = Callable[[], object]
+_MARGIN = "2px 6px 2px 0"
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -139,9 +140,18 @@ def html_box(value: str = "", css: str = "") -> Any:
     return made
 
 
-def button(label: str, css: str, action: Action, *, style: str = "", tooltip: str = "", width: str = "auto") -> Any:
+def text_field(css: str, placeholder: str, value: str = "") -> Any:
+    """Return a field for one line of text."""
+    made = widgets().Text(value=value, placeholder=placeholder, layout={"width": "320px", "margin": _MARGIN})
+    made.add_class(css)
+    return made
+
+
+def button(label: str, css: str, action: Action, *, style: str = "", icon: str = "", tooltip: str = "") -> Any:
     """Return a button. ``action`` has to catch its own errors (see ``guarded``): a callback's traceback is lost."""
-    made = widgets().Button(description=label, button_style=style, tooltip=tooltip, layout={"width": width})
+    # A column stretches what is in it, and a button as wide as the page looks like a bar.
+    layout = {"width": "auto", "min_width": "100px", "margin": _MARGIN, "align_self": "flex-start"}
+    made = widgets().Button(description=label, button_style=style, icon=icon, tooltip=tooltip, layout=layout)
     made.add_class(css)
     made.on_click(lambda _: action())
     return made

@@ -23,7 +23,9 @@ class DecisionRow:
         self._words = base.html_box()
         self._words.layout.width = "auto"
         self._words.layout.flex = "1 1 auto"
-        self._buttons = self._with_approval(decide) if proposal.authority == "approval_required" else self._simple(decide)
+        self._buttons = (
+            self._with_approval(decide) if proposal.authority == "approval_required" else self._simple(decide)
+        )
         w = base.widgets()
         layout = {"width": "100%", "border_top": palette.RULE, "padding": "4px 0", "align_items": "flex-start"}
         controls = w.HBox(self._buttons, layout={"flex": "0 1 auto", "flex_flow": "row wrap", "align_items": "center"})
@@ -45,20 +47,22 @@ class DecisionRow:
 
     def _with_approval(self, decide: Callable[[str, str, str], None]) -> list[Any]:
         key = self.proposal.proposal_id
-        reason = base.widgets().Text(placeholder="Reason", layout={"width": "320px"}, continuous_update=True)
-        reason.add_class(f"wml-reason-{key}")
+        reason = base.text_field(f"wml-reason-{key}", "Reason, for the record")
         return [
             reason,
             base.button("Approve", f"wml-approve-{key}", lambda: decide("approve", key, reason.value),
-                        style="success", tooltip="Let exactly this proposal run"),
+                        icon="check", tooltip="Let exactly this proposal run"),
             base.button("Reject", f"wml-reject-{key}", lambda: decide("reject", key, reason.value),
-                        tooltip="Never try this proposal in this campaign"),
+                        icon="times", tooltip="Never try this proposal in this campaign"),
         ]  # fmt: skip
 
     def _simple(self, decide: Callable[[str, str, str], None]) -> list[Any]:
         key = self.proposal.proposal_id
         toggle = base.widgets().ToggleButton(
-            value=False, description="Leave out", layout={"width": "90px"}, tooltip="Do not try this proposal"
+            value=False,
+            description="Leave out",
+            layout={"width": "100px", "margin": "2px 0"},
+            tooltip="Do not try this proposal",
         )
         toggle.add_class(f"wml-reject-{key}")
 

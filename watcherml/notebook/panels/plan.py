@@ -71,7 +71,9 @@ class PlanPanel(base.Panel):
         with self._lock:
             proposal = self._undecided(proposal_id)
             if proposal.authority == "automatic":
-                raise InvalidValue(f"proposal {proposal_id}", expected="one that needs approval", got="an automatic one")
+                raise InvalidValue(
+                    f"proposal {proposal_id}", expected="one that needs approval", got="an automatic one"
+                )
             person = approved_by.strip() or self._approver
             for field, value in (("approved_by", person), ("reason", reason.strip())):
                 if not value:
@@ -83,7 +85,7 @@ class PlanPanel(base.Panel):
                 )
             self._rejections.pop(proposal_id, None)
             self._approver = person
-        return self._tell(f"{person} approved {proposal_id}. {self._headline()}")
+        return self._tell(f"{person} approved {proposal_id}.")
 
     def reject(self, proposal_id: str, *, rejected_by: str = "", reason: str = "") -> base.Page:
         """Leave a proposal out of the campaign; rejecting again changes nothing.
@@ -95,7 +97,7 @@ class PlanPanel(base.Panel):
             self._authorizations.pop(proposal_id, None)
             who = rejected_by.strip()[:400] or self._approver or _NOBODY
             self._rejections.setdefault(proposal_id, (who, reason.strip()[:2_000] or "left out"))
-        return self._tell(f"{proposal_id} is left out. {self._headline()}")
+        return self._tell(f"{proposal_id} is left out.")
 
     def withdraw(self, proposal_id: str) -> base.Page:
         """Take back the decision on a proposal; raises what ``reject`` raises."""
@@ -103,7 +105,7 @@ class PlanPanel(base.Panel):
             self._undecided(proposal_id)
             self._authorizations.pop(proposal_id, None)
             self._rejections.pop(proposal_id, None)
-        return self._tell(f"The decision on {proposal_id} is taken back. {self._headline()}")
+        return self._tell(f"The decision on {proposal_id} is taken back.")
 
     def _undecided(self, proposal_id: str) -> Any:
         proposal = self.plan.proposal(proposal_id)
@@ -217,8 +219,7 @@ class PlanPanel(base.Panel):
         w = base.widgets()
         start = base.button("Start", "wml-start", self._start_clicked, style="primary",
                             tooltip="Run the trials in fresh processes; the notebook stays free")  # fmt: skip
-        person = w.Text(value=self._approver, placeholder="Your name, for approvals", layout={"width": "320px"})
-        person.add_class("wml-approved-by")
+        person = base.text_field("wml-approved-by", "Your name, for approvals", self._approver)
         self._rows = [DecisionRow(one, self._decide) for one in self.plan.proposals]
         self._parts = {
             "head": base.html_box(),
@@ -272,12 +273,13 @@ class PlanPanel(base.Panel):
         return markup.root(markup.fold(title, Html(self._plan_html())))
 
     def _decided(self, key: str) -> str:
+        back = f"{self.name}.withdraw({base.literal(key)}) takes it back."
         if key in self._rejections:
             who, why = self._rejections[key]
-            return f"Rejected by {who}: {why}. {self.name}.withdraw({base.literal(key)}) takes it back."
+            return f"Rejected by {who}: {why}. {back}"
         if key in self._authorizations:
             given = self._authorizations[key]
-            return f"Approved by {given.approved_by}: {given.reason}. {self.name}.withdraw({base.literal(key)}) takes it back."
+            return f"Approved by {given.approved_by}: {given.reason}. {back}"
         return ""
 
     def _decide(self, verb: str, key: str, reason: str) -> None:
@@ -313,4 +315,4 @@ class PlanPanel(base.Panel):
 
     def _tell(self, text: str) -> base.Page:
         self._say(text, "good")
-        return base.notice(text, "good")
+        return base.notice(f"{text} {self._headline()}", "good")

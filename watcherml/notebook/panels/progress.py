@@ -64,7 +64,9 @@ class ProgressPanel(base.Panel):
     def follow(self) -> ProgressPanel:
         """Keep the panel up to date until the campaign ends; calling it again changes nothing."""
         with self._lock:
-            if self._look.lifecycle in ("prepared", "running") and (self._thread is None or not self._thread.is_alive()):
+            if self._look.lifecycle in ("prepared", "running") and (
+                self._thread is None or not self._thread.is_alive()
+            ):
                 self._thread = threading.Thread(target=self._watch, name="watcherml-progress", daemon=True)
                 self._thread.start()
         return self
@@ -154,7 +156,7 @@ class ProgressPanel(base.Panel):
             "message": base.html_box(css="wml-message"),
             "stop": stop,
             "resume": resume,
-            "box": w.VBox([], layout={"width": "100%"}),
+            "box": w.VBox([], layout={"width": "100%", "max_width": "1000px"}),
         }
         self._parts["box"].add_class("wml-panel")
         self._draw()
@@ -212,6 +214,7 @@ class ProgressPanel(base.Panel):
                 row["wall_s"] = max(0.0, now - row["started_at"])
         events = data.events(campaign.storage, campaign.campaign_id)
         sentence = str(events[-1]["words"]) if events else ""
+        sentence = sentence[:1].upper() + sentence[1:]
         if lifecycle == "interrupted":
             sentence = "The supervising process is gone and nothing is running. Next: resume the campaign."
         return _Look(lifecycle, trials, sentence)

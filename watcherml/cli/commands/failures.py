@@ -1,0 +1,33 @@
+"""``watcher failures``: list failure capsules, newest first."""
+
+from __future__ import annotations
+
+import argparse
+
+from watcherml.cli.console import Console
+from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
+
+DEFAULT_LIMIT = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("--project", metavar="NAME", help="only this project")
+    parser.add_argument("--unresolved", action="store_true", help="only those that nobody marked as resolved")
+    parser.add_argument("--limit", type=count, default=DEFAULT_LIMIT, metavar="N", help="default: %(default)s")
+    add_format(parser)
+
+
+def run(values: argparse.Namespace, console: Console) -> int:
+    """List the failures; an empty list where there is no store."""
+    from watcherml.api import data
+    from watcherml.report.documents import failures_document
+    from watcherml.report.tables import failures_table
+
+    rows = data.failures(storage_of(values), project=values.project, unresolved=values.unresolved, limit=values.limit)
+    deliver(
+        values,
+        console,
+        {"text": lambda color: failures_table(rows, color=color), "json": as_json(failures_document(rows))},
+    )
+    return 0

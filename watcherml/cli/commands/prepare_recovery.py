@@ -1,0 +1,36 @@
+"""``watcher prepare-recovery RUN_ID``: a sealed plan on record, and no compute."""
+
+from __future__ import annotations
+
+import argparse
+
+from watcherml.cli.console import Console
+from watcherml.cli.contracts import add_flags, prepared
+from watcherml.cli.shared import add_format, as_json, command_line, storage_of, write_file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("run_id", metavar="RUN_ID", help="the failed run")
+    add_flags(parser, entrypoint_required=True)
+    parser.add_argument("--out", "--output", metavar="FILE", dest="out", help="write the sealed plan to a file")
+    add_format(parser, output=False)
+
+
+def run(values: argparse.Namespace, console: Console) -> int:
+    """Prepare the plan, put it on record, and write its sealed document where ``--out`` says."""
+    from watcherml.report.documents import plan_document
+    from watcherml.report.text import text_plan
+
+    preparation = prepared(values, storage_of(values))
+    if values.out is not None:
+        write_file(values.out, preparation.to_json(), "--out")
+    if values.format == "json":
+        console.out(as_json(plan_document(preparation.plan))(False))
+        return 0
+    console.out(text_plan(preparation.plan, color=console.color))
+    if values.out is not None:
+        console.say(f"Wrote the sealed plan. To run it: {command_line(values, 'recover', '--plan', values.out)}")
+    else:
+        console.say("Nothing was run. --out FILE writes the plan, and `watcher recover --plan FILE` runs it.")
+    return 0

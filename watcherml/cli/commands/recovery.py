@@ -1,0 +1,82 @@
+"""``watcher recovery CAMPAIGN_ID``: a campaign with its trials, events and verdict."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from watcherml.cli.console import Console
+from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.store.storage import Storage
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.add_argument("campaign_id", metavar="CAMPAIGN_ID", help="as `watcher recoveries` lists it")
+    parser.add_argument("--watch", action="store_true", help="follow it to its end; Ctrl-C leaves it running")
+    add_format(parser)
+
+
+def run(values: argparse.Namespace, console: Console) -> int:
+    """Show the campaign; a verdict is recomputed from the trials on record."""
+    from watcherml.api import data
+    from watcherml.api.recover import Campaign
+
+    storage = storage_of(values)
+    row = data.campaign(storage, values.campaign_id)
+    if values.watch and row["lifecycle"] in ("running", "prepared"):
+        from watcherml.cli.follow import Follower
+
+        Follower(console, Campaign(values.campaign_id, storage)).to_the_end()
+        row = data.campaign(storage, values.campaign_id)
+    show = _ended if row["lifecycle"] == "ended" else _going_on
+    show(values, console, storage, row)
+    return 0
+
+
+def _ended(values: argparse.Namespace, console: Console, storage: Storage, row: dict[str, Any]) -> None:
+    from watcherml.api import data
+    from watcherml.api.result import RecoveryResult
+    from watcherml.cli.verdicts import result_document
+    from watcherml.report.text import events, text_verdict
+
+    result = RecoveryResult.of_campaign(values.campaign_id, storage)
+    trials, happened = storage.audit.trials(values.campaign_id), data.events(storage, values.campaign_id)
+    document = {**result_document(result, trials), "lifecycle": row["lifecycle"], "events": happened}
+    deliver(
+        values,
+        console,
+        {
+            "text": lambda color: (
+                text_verdict(result.verdict, result.chain.plan, trials, result.standing, color=color)
+                + _titled(events(happened, color=color))
+            ),
+            "json": as_json(document),
+        },
+    )
+
+
+def _going_on(values: argparse.Namespace, console: Console, storage: Storage, row: dict[str, Any]) -> None:
+    from watcherml.api import data
+    from watcherml.report.documents import progress_document
+    from watcherml.report.text import events, text_progress
+
+    plan, trials, _ = data.campaign_parts(storage, values.campaign_id)
+    happened = data.events(storage, values.campaign_id)
+    state, sentence = row["lifecycle"], row["sentence"] or ""
+    document = progress_document(plan, trials, state, sentence)
+    document.update(campaign_id=values.campaign_id, status=row["status"], events=happened)
+    deliver(
+        values,
+        console,
+        {
+            "text": lambda color: (
+                text_progress(plan, trials, state, sentence, color=color) + _titled(events(happened, color=color))
+            ),
+            "json": as_json(document),
+        },
+    )
+
+
+def _titled(table: str) -> str:
+    return f"\nEvents\n{table}"

@@ -1,0 +1,134 @@
+"""The terminal: what is said where, in colour or not, and questions to the person at it.
+
+Results go to standard output, warnings, questions and the moving status line to standard error. Every line is
+flushed, so that both streams in one file keep their order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+_FRAMES = "|/-\\"
+_DEFAULT_WIDTH = 96
+_NARROWEST = 40
+
+
+class Console:
+    """Where a command writes. ``json`` keeps standard output free of everything but JSON."""
+
+    def __init__(self, *, quiet: bool = False, no_color: bool = False, json: bool = False) -> None:
+        self.quiet = quiet
+        self.json = json
+        plain = no_color or json or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        self.color = not plain and _is_terminal(sys.stdout)
+        self._moves = not quiet and not json and os.environ.get("TERM") != "dumb" and _is_terminal(sys.stderr)
+        self._frame = 0
+        self._shown = False
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a person to ask: a terminal to read from and one to write the question to."""
+        return not self.json and _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
+
+    @property
+    def width(self) -> int:
+        """The terminal's columns, 96 where there is no terminal."""
+        return max(_NARROWEST, shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns)
+
+    def out(self, text: str) -> None:
+        """Write a result to standard output."""
+        self.clear()
+        _write(sys.stdout, text if text.endswith("\n") else text + "\n")
+
+    def say(self, text: str = "") -> None:
+        """Write progress for a person to standard output; nothing with ``--quiet`` or JSON."""
+        if not self.quiet and not self.json:
+            self.out(text)
+
+    def warn(self, text: str) -> None:
+        """Write to standard error."""
+        self.clear()
+        _write(sys.stderr, text if text.endswith("\n") else text + "\n")
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write one JSON document as one line."""
+        self.out(json_line(document))
+
+    def status(self, text: str) -> None:
+        """Show what is going on in one moving line; only on a terminal."""
+        if self._moves:
+            self._frame = (self._frame + 1) % len(_FRAMES)
+            line = f"{_FRAMES[self._frame]} {text}"[: self.width - 1]
+            self._shown = True
+            _write(sys.stderr, f"\r\x1b[K{line}")
+
+    def clear(self) -> None:
+        """Take the moving line away."""
+        if self._shown:
+            self._shown = False
+            _write(sys.stderr, "\r\x1b[K")
+
+    def ask(self, question: str) -> str:
+        """Return a person's answer without surrounding blanks; empty if the input has ended."""
+        self.clear()
+        _write(sys.stderr, f"{question} ")
+        answer = sys.stdin.readline()
+        if not answer:
+            _write(sys.stderr, "\n")
+        return answer.strip()
+
+    def agrees(self, question: str) -> bool:
+        """Ask a question that only ``y`` or ``yes`` agrees to."""
+        return self.ask(f"{question} [y/N]").lower() in ("y", "yes")
+
+
+def json_line(document: Mapping[str, Any]) -> str:
+    """Return a document as one line of ASCII JSON."""
+    import json
+
+    return json.dumps(document, allow_nan=False)
+
+
+def leave_quietly(stream: TextIO | None) -> None:
+    """Flush a stream; if its reader has gone, point it nowhere, so that nothing complains when Python ends."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except BrokenPipeError:
+        _to_nowhere(stream)
+    except (OSError, ValueError):
+        pass  # a full disk or a closed stream has been reported by the write itself
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        # A terminal that only knows ASCII must not end a command over an arrow.
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        # `watcher runs | head`: the reader has seen enough. The command goes on, and its exit code stays true.
+        _to_nowhere(stream)
+
+
+def _to_nowhere(stream: TextIO | None) -> None:
+    try:
+        descriptor = stream.fileno() if stream is not None else -1
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False  # closed

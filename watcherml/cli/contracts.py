@@ -1,0 +1,54 @@
+"""From the flags of contract, budget and policy to a prepared recovery, for the commands that need one."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from watcherml import options
+from watcherml.errors import UsageError
+from watcherml.store.storage import Storage
+
+if TYPE_CHECKING:
+    from watcherml.api.recover import RecoveryPreparation
+
+# Paths of this machine. A plan holds none, so a plan can be run with them.
+_OF_THIS_MACHINE = ("project_root", "python_executable")
+
+
+def add_flags(parser: argparse.ArgumentParser, *, entrypoint_required: bool) -> None:
+    """Add the flags of entrypoint, contract, budget and policy."""
+    options.add_entrypoint_flags(parser, required=entrypoint_required)
+    options.add_contract_flags(parser)
+    options.add_policy_flags(parser)
+
+
+def prepared(values: argparse.Namespace, storage: Storage) -> RecoveryPreparation:
+    """Prepare a recovery of ``values.run_id``; raises what ``prepare_oom_recovery`` raises, flags first."""
+    from watcherml.api import data
+    from watcherml.api.recover import prepare_oom_recovery
+
+    # Whatever is wrong with the flags is said before the store is asked for the run.
+    permissions, budget, rest = options.permissions(values), options.budget(values), options.prepare_options(values)
+    options.requirements(values, default_steps=1)
+    row = data.run(storage, values.run_id)
+    verification = options.requirements(values, options.steps_of(row["config"]))
+    return prepare_oom_recovery(
+        values.run_id, values.entrypoint, verification, budget, permissions, storage=storage, **rest
+    )
+
+
+def refuse_flags_of_a_contract(values: argparse.Namespace) -> None:
+    """Raise ``UsageError`` for flags that a sealed plan has settled already, naming them."""
+    parser = options.Parser(allow_abbrev=False)
+    add_flags(parser, entrypoint_required=False)
+    settled = vars(parser.parse_args([]))
+    given = [name for name in settled if name not in _OF_THIS_MACHINE and getattr(values, name) != settled[name]]
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise UsageError(
+            "--plan",
+            expected="no flag that the sealed plan has settled",
+            got=flags,
+            remedy="Leave them out, or prepare another plan with them.",
+        )

@@ -1,0 +1,143 @@
+"""``watcher``: finds the command, runs it, and turns errors into a message and an exit code.
+
+Exit codes: 0 success, 1 an error, 2 wrong usage, 3 unknown run or campaign, 4 a campaign without a verified
+recovery, 5 declined, 130 interrupted. With ``--format json`` an error is one JSON line on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from watcherml import __version__
+from watcherml.cli.commands import COMMANDS, load
+from watcherml.cli.console import Console, json_line, leave_quietly
+from watcherml.errors import UsageError, WatcherError
+from watcherml.options import Parser
+
+PROGRAM = "watcher"
+DEBUG = "WATCHERML_DEBUG"
+INTERRUPTED = 130
+_DESCRIPTION = "Records ML runs, says why one failed, and recovers an out-of-memory failure that a verifier confirms."
+_EXIT_CODES = """\
+exit codes:
+  0  success              3  unknown run or campaign
+  1  an error             4  the campaign ran without a verified recovery
+  2  wrong usage          5  declined, or nobody could be asked
+                        130  interrupted"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except SystemExit as leaving:  # argparse has printed a help text or the version
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except WatcherError as error:
+        _complain(words, error.as_data(), error.exit_code)
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain(words, {"code": "interrupted", "message": "Interrupted."}, INTERRUPTED)
+        return INTERRUPTED
+    except BrokenPipeError:
+        return 0  # only a help text is written outside the console, and its reader has seen enough
+    except Exception as error:  # noqa: BLE001 - a person gets a sentence, whatever went wrong
+        hint = f"This should not happen. {DEBUG}=1 shows where it came from."
+        message = f"unexpected {type(error).__name__}: {error}"
+        _complain(words, {"code": "unexpected", "message": message, "remedy": hint}, 1)
+        return 1
+    finally:
+        leave_quietly(sys.stdout)
+        leave_quietly(sys.stderr)
+
+
+def _run(words: list[str]) -> int:
+    front, name, rest = _split(words)
+    values = argparse.Namespace(data_dir=None, no_color=False, quiet=False)
+    root = root_parser()
+    root.parse_args(front, values)
+    if name is None:
+        raise UsageError("no command", expected="one of " + ", ".join(COMMANDS), remedy=_LIST)
+    if name not in COMMANDS:
+        raise UsageError(f"unknown command {name[:60]!r}", remedy=_nearest(name))
+    command_parser(name).parse_args(rest, values)
+    console = Console(quiet=values.quiet, no_color=values.no_color, json=values.format == "json")
+    return load(name).run(values, console)
+
+
+def root_parser() -> Parser:
+    """Return the parser of what stands before the command; its help lists the commands."""
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    parser = Parser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} [GLOBAL_OPTIONS] COMMAND [COMMAND_OPTIONS]",
+        description=_DESCRIPTION,
+        epilog=f"commands:\n{listed}\n\n`{PROGRAM} COMMAND --help` explains one.\n\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_globals(parser)
+    return parser
+
+
+def command_parser(name: str) -> Parser:
+    """Return the parser of one command's own words; the global options count there too."""
+    parser = Parser(prog=f"{PROGRAM} {name}", description=f"{COMMANDS[name]}.", allow_abbrev=False)
+    load(name).add_arguments(parser)
+    _add_globals(parser)
+    return parser
+
+
+def _add_globals(parser: Parser) -> None:
+    group = parser.add_argument_group("global options")
+    # SUPPRESS: the second parser must not set back what stood before the command.
+    group.add_argument("--data-dir", metavar="PATH", default=argparse.SUPPRESS,
+                       help="the store (default: WATCHERML_DIR, else ./.watcherml)")  # fmt: skip
+    group.add_argument("--no-color", action="store_true", default=argparse.SUPPRESS, help="no ANSI colours")
+    group.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="results only, no progress")
+    group.add_argument("--version", action="version", version=f"watcherml {__version__}", help="show the version")
+
+
+_LIST = f"`{PROGRAM} --help` lists them."
+
+
+def _split(words: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Return the options before the command, the command, and what follows it."""
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        index += 2 if words[index] == "--data-dir" else 1
+    return words[:index], words[index] if index < len(words) else None, words[index + 1 :]
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"Did you mean `{PROGRAM} {near[0]}`? {_LIST}" if near else _LIST
+
+
+def _complain(words: Sequence[str], error: dict[str, str], exit_code: int) -> None:
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exc()
+    console = Console()
+    if _wants_json(words):
+        console.warn(json_line({"kind": "error", "exit_code": exit_code, "error": error}))
+        return
+    from watcherml.report.safe import many_lines, one_line
+
+    console.warn(f"{PROGRAM}: {one_line(error['message'], 2_000)}")
+    for key, label in (("expected", "expected"), ("got", "got"), ("remedy", "next")):
+        if error.get(key):
+            body = many_lines(error[key], 4_000).rstrip().replace("\n", "\n    ")
+            console.warn(f"  {label}: {body}")
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    # Read from the words themselves: the error may be that they do not parse.
+    return "--format=json" in words or ("--format", "json") in itertools.pairwise(words)

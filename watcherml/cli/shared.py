@@ -1,0 +1,84 @@
+"""What several commands do alike: open the store, offer formats, deliver a result, name the next command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from watcherml.cli.console import Console
+from watcherml.errors import InvalidValue
+from watcherml.platform import write_atomically
+from watcherml.store.storage import Storage
+
+# Makes one face of a result; called with whether to use colour.
+Face = Callable[[bool], str]
+
+
+def storage_of(values: argparse.Namespace) -> Storage:
+    """Return the store that the command line names; nothing is created."""
+    return Storage(values.data_dir)
+
+
+def add_format(parser: argparse.ArgumentParser, *more: str, output: bool = True) -> None:
+    """Add ``--format`` (text, json and what the command has beyond) and ``--output``."""
+    parser.add_argument("--format", choices=("text", "json", *more), default="text", help="default: %(default)s")
+    if output:
+        parser.add_argument("--output", metavar="FILE", help="write the result to a file")
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text[:40]!r}")
+    return int(text)
+
+
+def deliver(values: argparse.Namespace, console: Console, faces: Mapping[str, Face]) -> None:
+    """Write the face that ``--format`` chose to standard output or to ``--output``."""
+    target = getattr(values, "output", None)
+    text = faces[values.format](console.color and target is None)
+    if target is None:
+        console.out(text)
+        return
+    write_file(target, text, "--output")
+    console.say(f"Wrote {target}.")
+
+
+def as_json(document: Mapping[str, Any]) -> Face:
+    """Return the JSON face of a document."""
+    return lambda _color: json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def write_file(target: str, text: str, flag: str) -> None:
+    """Write a file whole or not at all; ``InvalidValue`` naming the flag if the system refuses."""
+    path = Path(target).expanduser()
+    try:
+        if path.exists() and not path.is_file():
+            # A pipe or /dev/stdout cannot be renamed over; a folder gives the system's own reason.
+            path.write_text(text, "utf-8")
+        else:
+            write_atomically(path, text.encode("utf-8"))
+    except OSError as error:
+        raise InvalidValue(flag, expected="a file that can be written", got=f"{target}: {error.strerror}") from None
+
+
+def command_line(values: argparse.Namespace, *words: str) -> str:
+    """Return a command that continues here: same program, same store, quoted for a shell."""
+    where = ["--data-dir", values.data_dir] if values.data_dir else []
+    return shlex.join([*program(), *where, *words])
+
+
+def program() -> Sequence[str]:
+    """Return how this program was called: by its name where a shell finds it, else through Python."""
+    called = Path(sys.argv[0]).stem
+    if called in ("watcher", "watcherml"):
+        return [called] if shutil.which(called) else [sys.argv[0]]
+    found = shutil.which("python")
+    same = found is not None and Path(found).samefile(sys.executable)
+    return ["python" if same else sys.executable, "-m", "watcherml"]

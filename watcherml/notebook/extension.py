@@ -1,0 +1,57 @@
+"""Loading and unloading: ``%load_ext watcherml`` registers hooks, magics and faces in one shell, once."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from watcherml.notebook import faces, magics
+from watcherml.notebook.session import Session
+
+_NAME = "watcher"
+
+
+def load(shell: Any) -> Session:
+    """Load the extension into a shell and return its session; loading again changes nothing."""
+    present = Session.of(shell)
+    if present is not None:
+        return present
+    session = Session(shell)
+    session.attach()
+    shell.events.register("pre_run_cell", session.pre_run_cell)
+    shell.events.register("post_run_cell", session.post_run_cell)
+    shell.register_magic_function(magics.line_magic(session), "line", _NAME)
+    shell.register_magic_function(magics.cell_magic(session), "cell", _NAME)
+    faces.register(shell)
+    if _inside_cell():
+        # The hook before this very cell has been missed; a run that the cell opens belongs to it all the same.
+        session.cells.begin(_last_input(shell), None)
+    return session
+
+
+def unload(shell: Any) -> None:
+    """Take everything back that ``load`` registered; open runs stay open. Does nothing if it is not loaded."""
+    session = Session.of(shell)
+    if session is None:
+        return
+    session.detach()
+    shell.events.unregister("pre_run_cell", session.pre_run_cell)
+    shell.events.unregister("post_run_cell", session.post_run_cell)
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop(_NAME, None)
+    faces.unregister(shell)
+
+
+def _inside_cell() -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "run_code" and frame.f_globals.get("__name__") == "IPython.core.interactiveshell":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _last_input(shell: Any) -> str:
+    inputs = getattr(shell.history_manager, "input_hist_raw", None) or [""]
+    return str(inputs[-1])

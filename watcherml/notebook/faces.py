@@ -1,0 +1,101 @@
+"""Faces for the public values that a cell may end with, so that no bare object repr is ever all there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from watcherml.api import data
+from watcherml.api.recover import Campaign, RecoveryPreparation
+from watcherml.api.result import RecoveryResult
+from watcherml.forensics.capsule import Capsule
+from watcherml.notebook.panels.base import Page, Panel, notice
+from watcherml.notebook.panels.failure import failure_page
+from watcherml.notebook.panels.progress import ProgressPanel
+from watcherml.notebook.panels.verdict import verdict_page
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.verdict import Verdict
+from watcherml.report.html import html_plan, html_run
+from watcherml.report.palette import Tone
+from watcherml.report.safe import one_line
+from watcherml.report.text import text_plan, text_run
+from watcherml.store.storage import Storage
+
+
+def run_page(storage: Storage, row: Mapping[str, Any]) -> Page:
+    """Return a recorded run as a panel, its failure below it if it has one."""
+    run_id = str(row["run_id"])
+    metrics, samples = storage.get_metrics(run_id), storage.runs.samples(run_id)
+    artifacts = storage.runs.artifacts(run_id)
+    text, html = text_run(row, metrics, samples, artifacts), html_run(row, metrics, samples, artifacts)
+    capsule = data.capsule(storage, run_id)
+    if capsule is not None:
+        below = _capsule(capsule)
+        text, html = f"{text}\n{below.text()}", html + below.html()
+    return Page(text, html)
+
+
+def _run(run: Any) -> Panel:
+    if run.status == "new" or not run.storage.exists:
+        return notice(f"Run {run.run_id} is {run.status}.")
+    if run.status == "running":
+        run.storage.runs.fold(run.run_id)
+    return run_page(run.storage, run.storage.get_run(run.run_id))
+
+
+def _plan(plan: RecoveryPlan) -> Page:
+    return Page(text_plan(plan), html_plan(plan))
+
+
+def _preparation(preparation: RecoveryPreparation) -> Page:
+    return _plan(preparation.plan)
+
+
+def _campaign(campaign: Campaign) -> Panel:
+    return ProgressPanel(campaign)
+
+
+def _result(result: RecoveryResult) -> Page:
+    return verdict_page(result)
+
+
+def _capsule(capsule: Capsule) -> Page:
+    return failure_page(capsule, f"run {capsule.run_id}")
+
+
+def _verdict(verdict: Verdict) -> Page:
+    tone: Tone = "good" if verdict.status == "verified" else "warn"
+    return notice(f"{one_line(verdict.status.replace('_', ' '))}: {verdict.sentence}", tone)
+
+
+# By name, so that loading the extension imports no class before the person does.
+_FACES: tuple[tuple[str, str, Callable[[Any], Panel]], ...] = (
+    ("watcherml.api.record", "Run", _run),
+    ("watcherml.api.recover", "RecoveryPreparation", _preparation),
+    ("watcherml.api.recover", "Campaign", _campaign),
+    ("watcherml.api.result", "RecoveryResult", _result),
+    ("watcherml.protocol.plan", "RecoveryPlan", _plan),
+    ("watcherml.protocol.verdict", "Verdict", _verdict),
+    ("watcherml.forensics.capsule", "Capsule", _capsule),
+)
+
+
+def register(shell: Any) -> None:
+    """Give the public values their faces in a shell; again changes nothing."""
+    formatter = shell.display_formatter.mimebundle_formatter
+    for module, name, face in _FACES:
+        formatter.for_type_by_name(module, name, _bundle(face))
+
+
+def unregister(shell: Any) -> None:
+    """Take the faces back."""
+    formatter = shell.display_formatter.mimebundle_formatter
+    for module, name, _ in _FACES:
+        for kind in list(formatter.type_printers):
+            if (kind.__module__, kind.__name__) == (module, name):
+                formatter.pop(kind, None)
+        formatter.deferred_printers.pop((module, name), None)
+
+
+def _bundle(face: Callable[[Any], Panel]) -> Callable[[Any], dict[str, Any]]:
+    return lambda value: face(value)._repr_mimebundle_()
