@@ -78,6 +78,9 @@ class Guard:
             MARKER: self.request.trial_id,
             "PYTHONUNBUFFERED": "1",
         }
+        if self.request.device.kind == "simulated":
+            # It counts CPU tensors: an entrypoint that prefers a GPU must not find one.
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         worker = subprocess.Popen(
             [self.launch.python, "-m", "watcherml.trials.worker", str(self.paths.request)],
             cwd=self.paths.folder,
