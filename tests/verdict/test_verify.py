@@ -17,6 +17,7 @@ from builders import (
     trial,
 )
 
+from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.identity import CodeIdentity
 from watcherml.protocol.result import Failure, MeasuredIdentity, Peak, Progress, Trial
 from watcherml.protocol.verdict import Ending
@@ -127,6 +128,12 @@ LIES = {
     "confirmation with an easier configuration": (ask(4, config={"batch_size": 1}), "confirmation_failed"),
     "confirmation that was cut short": (ask(4, max_steps=50), "confirmation_failed"),
     "confirmation in another environment": (ask(4, environment={"A": "b"}), "confirmation_failed"),
+    "confirmation of another function": (ask(4, entrypoint=TrainingEntrypoint("ent:other")), "confirmation_failed"),
+    "confirmation that counts another metric": (ask(4, progress_metric="epochs"), "confirmation_failed"),
+    "confirmation asked of another device": (ask(4, device=CUDA), "confirmation_failed"),
+    "confirmation under another digest": (ask(4, config_digest="sha256:" + "0" * 64), "confirmation_failed"),
+    "confirmation of no candidate": (ask(4, proposal_id=None), "confirmation_failed"),
+    "control on another device": (swap(0, device=CUDA), "control_failed_differently"),
     "confirmation of another campaign": (ask(4, campaign_id="other"), "broken_chain"),
     "full trial broke a guard": (swap(2, metrics={"steps_completed": 50.0, "val_loss": 1.0}), "confirmation_failed"),
     "the same trial twice": ((*GOOD[:4], GOOD[3]), "broken_chain"),
