@@ -14,9 +14,9 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 
 def commands():
-    from watcherml.cli.main import command_names
+    from watcherml.cli.commands import COMMANDS
 
-    return list(command_names())
+    return list(COMMANDS)
 
 
 def code_blocks(language):
@@ -75,14 +75,11 @@ def test_statuses_in_readme_are_the_statuses_of_a_verdict():
 
 
 def test_the_flags_in_readme_exist():
-    from watcherml.cli.main import build_parser
+    from watcherml.cli.main import command_parser, root_parser
+    from watcherml.notebook.recover import parser
 
-    help_texts = [build_parser().format_help()]
-    for action in build_parser()._actions:
-        for parser in (getattr(action, "choices", None) or {}).values() if hasattr(action, "choices") else ():
-            if hasattr(parser, "format_help"):
-                help_texts.append(parser.format_help())
-    known = set(re.findall(r"--[a-z][a-z-]+", "\n".join(help_texts)))
+    parsers = [root_parser(), parser(), *(command_parser(name) for name in commands())]
+    known = set(re.findall(r"--[a-z][a-z-]+", "\n".join(one.format_help() for one in parsers)))
     mine = "\n".join(line for line in README.splitlines() if "pip install" not in line and "apt-get" not in line)
     used = set(re.findall(r"--[a-z][a-z-]+", mine)) - {"--help"}
     assert used <= known, used - known

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -17,13 +18,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from e2e_tools import CURRENT, Kernel, Lab
 
 ROOT = str(Path(__file__).resolve().parents[2])
 WAIT_MS = 60_000
-CHROMIUM_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --disable-dev-shm-usage --disable-extensions"
-).split()
+CHROMIUM_FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--disable-extensions",
+]  # fmt: skip
 QUIET = {"fetchNews": "false", "checkForUpdates": False}
 
 
@@ -54,77 +56,52 @@ def jupyter_home():
 # -- a kernel ----------------------------------------------------------------------------------------------------
 
 
-class Kernel:
-    """A notebook that grows cell by cell in a real kernel."""
+def notebook_client(notebook, folder, **options):
+    """Return an nbclient of a kernel that works in a folder, over sockets without a port."""
+    nbclient = pytest.importorskip("nbclient")
+    from jupyter_client.manager import AsyncKernelManager
 
-    def __init__(self, client):
-        self.client = client
+    # Without `ip` the sockets are named relative to the working directory, and the kernel has another one.
+    sockets = f"{os.environ['JUPYTER_RUNTIME_DIR']}/{secrets.token_hex(4)}"
+    manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=sockets)
+    return nbclient.NotebookClient(notebook, km=manager, resources={"metadata": {"path": str(folder)}}, **options)
 
-    async def run(self, source):
-        """Execute a cell and return it with its outputs."""
-        import nbformat
 
-        cell = nbformat.v4.new_code_cell(source)
-        self.client.nb.cells.append(cell)
-        await self.client.async_execute_cell(cell, len(self.client.nb.cells) - 1)
-        return cell
-
-    def widgets(self, css):
-        """Return the ids of the widget models that have a CSS class."""
-        return [key for key, state in self.client.widget_state.items() if css in state.get("_dom_classes", ())]
-
-    def change(self, model, **state):
-        """Do what a front end does when a person types into a field."""
-        self._send(model, {"method": "update", "state": state, "buffer_paths": []})
-
-    def click(self, model):
-        """Do what a front end does when a person clicks a button."""
-        self._send(model, {"method": "custom", "content": {"event": "click"}})
-
-    def _send(self, model, data):
-        message = self.client.kc.session.msg("comm_msg", {"comm_id": model, "data": data})
-        self.client.kc.shell_channel.send(message)
-
-    async def restart(self):
-        """Kill the kernel's process and start a new one under the same client."""
-        self.client.widget_state.clear()
-        await self.client.km.restart_kernel(now=True)
-        await self.client.kc.wait_for_ready(timeout=60)
+@pytest.fixture(scope="session")
+def in_jupyter_home(jupyter_home):
+    """Let kernels that this process starts use the folders of ``jupyter_home``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in jupyter_home.items():
+            if os.environ.get(name) != value:
+                patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture
-def kernel(jupyter_home, tmp_path, monkeypatch):
+def kernel(in_jupyter_home, tmp_path):
     """Run ``scenario(kernel)`` against a kernel whose folder is ``tmp_path``."""
-    nbclient = pytest.importorskip("nbclient")
-    from jupyter_client.manager import AsyncKernelManager
     from nbformat.v4 import new_notebook
 
-    for name, value in jupyter_home.items():
-        if os.environ.get(name) != value:
-            monkeypatch.setenv(name, value)
-
     async def run(scenario):
-        manager = AsyncKernelManager(kernel_name="python3", transport="ipc")
-        client = nbclient.NotebookClient(
-            new_notebook(), km=manager, timeout=90, allow_errors=True, resources={"metadata": {"path": str(tmp_path)}}
-        )
-        async with client.async_setup_kernel():
+        client = notebook_client(new_notebook(), tmp_path, timeout=90, allow_errors=True)
+        async with client.async_setup_kernel(cleanup_kc=True):
             await scenario(Kernel(client))
 
     return lambda scenario: asyncio.run(run(scenario))
 
 
-def texts(cell, kind="text/plain"):
-    """Return what a cell printed and displayed, as one text."""
-    found = []
-    for output in cell.outputs:
-        if output.output_type == "stream":
-            found.append(output.text)
-        elif output.output_type == "error":
-            found.append(f"{output.ename}: {output.evalue}")
-        else:
-            found.append(output.data.get(kind, ""))
-    return "\n".join(found)
+@pytest.fixture(scope="session")
+def run_notebook(in_jupyter_home):
+    """Execute a whole notebook in a folder and return it with its outputs.
+
+    A cell that has to fail carries the tag ``raises-exception``; any other error fails the test.
+    """
+
+    def run(notebook, folder, timeout=120):
+        client = notebook_client(notebook, folder, timeout=timeout, store_widget_state=False)
+        return asyncio.run(client.async_execute(cleanup_kc=True))
+
+    return run
 
 
 # -- a browser ---------------------------------------------------------------------------------------------------
@@ -134,12 +111,13 @@ def texts(cell, kind="text/plain"):
 def chromium():
     """A headless Chromium of the system."""
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
     except ImportError:
         missing("playwright is not installed: pip install playwright")
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         missing("there is no Chromium: apt-get install chromium fonts-dejavu-core")
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
         yield browser
@@ -149,7 +127,8 @@ def chromium():
 @pytest.fixture(scope="session")
 def lab_server(jupyter_home, tmp_path_factory):
     """JupyterLab on a free port of this machine; yields (address, token, folder)."""
-    pytest.importorskip("jupyterlab")
+    if importlib.util.find_spec("jupyterlab") is None:
+        missing("JupyterLab is not installed: pip install jupyterlab")
     folder = tmp_path_factory.mktemp("lab")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -187,42 +166,6 @@ def _wait_until_ready(process, address, log):
     pytest.fail(f"JupyterLab did not come up:\n{log.read_text('utf-8', 'replace')[-2_000:]}")
 
 
-class Lab:
-    """One notebook, open in JupyterLab."""
-
-    def __init__(self, page, errors):
-        self.page = page
-        self.errors = errors
-
-    def command(self, name, **arguments):
-        """Execute a command of JupyterLab."""
-        return self.page.evaluate(
-            "([name, arguments]) => window.jupyterapp.commands.execute(name, arguments)", [name, arguments]
-        )
-
-    def run_cell(self, number):
-        """Execute one cell and wait until the kernel is idle again."""
-        self.page.evaluate(f"() => {{ {_CURRENT}.content.activeCellIndex = {number} }}")
-        self.command("notebook:run-cell")
-        self.page.wait_for_function(
-            f"() => {_CURRENT}.content.widgets[{number}].model.executionCount !== null"
-            f" && {_CURRENT}.sessionContext.session?.kernel?.status === 'idle'"
-        )
-
-    def output(self, number):
-        """Return the locator of a cell's output area."""
-        return self.page.locator(f".jp-CodeCell >> nth={number}").locator(".jp-OutputArea").first
-
-    def shot(self, locator, name):
-        """Write what a locator shows to WATCHERML_SHOTS, if that is set, else to a temporary folder."""
-        folder = Path(os.environ.get("WATCHERML_SHOTS") or tempfile.gettempdir(), "watcherml-shots")
-        folder.mkdir(parents=True, exist_ok=True)
-        locator.screenshot(path=str(folder / f"{name}.png"))
-
-
-_CURRENT = "window.jupyterapp.shell.currentWidget"
-
-
 @pytest.fixture
 def open_notebook(chromium, lab_server):
     """Open a notebook made of these cells in a folder of its own; yields a function."""
@@ -245,7 +188,7 @@ def open_notebook(chromium, lab_server):
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(f"{address}/lab/tree/{name}/{name}.ipynb?token={token}&reset")
         page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-        page.wait_for_function(f"() => {_CURRENT}?.sessionContext?.session?.kernel?.status === 'idle'")
+        page.wait_for_function(f"() => {CURRENT}?.sessionContext?.session?.kernel?.status === 'idle'")
         opened.append(context)
         return Lab(page, errors)
 

@@ -61,7 +61,7 @@ def plain(outs):
 
 
 def test_the_story_ends_verified_on_the_simulated_device(executed):
-    notebook, folder = executed
+    notebook, _ = executed
     failed = outputs(notebook, "with device():\n    char_gpt.train(config")
     assert any(out.output_type == "error" and out.ename == "SimulatedOutOfMemoryError" for out in failed)
     panel = html(failed)

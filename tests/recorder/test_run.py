@@ -47,8 +47,8 @@ def test_the_exception_is_the_same_object_with_its_own_traceback(storage):
         with run:
             deep()
     assert caught.value is error
-    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-    assert names[-1] == "deep" and not any("watcherml/recorder" in f.filename for f in traceback.extract_tb(error.__traceback__))
+    frames = traceback.extract_tb(error.__traceback__)
+    assert frames[-1].name == "deep" and not any("watcherml/recorder" in frame.filename for frame in frames)
     assert storage.get_run(run.run_id)["status"] == "failed"
     assert storage.get_capsule(run.run_id)["failure"]["exception_type"] == "ValueError"
 

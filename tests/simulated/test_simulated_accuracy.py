@@ -129,6 +129,7 @@ def test_the_predicted_peak_is_the_measured_peak(work) -> None:
         work()
     assert device.peak_bytes == _peak_bytes(work)
     assert device.current_bytes == 0
+    assert device.report()["predicted"] is True
 
 
 def test_a_predicted_failure_is_the_measured_failure() -> None:

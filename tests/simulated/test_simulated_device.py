@@ -426,6 +426,7 @@ def test_the_report_names_the_device_as_simulated_and_its_numbers_so() -> None:
         "kind": "simulated",
         "device_id": "simulated-cpu-budget",
         "simulated": True,
+        "predicted": False,
         "budget_bytes": 2 * MIB,
         "sim_allocated_bytes": 4 * KIB,
         "sim_peak_bytes": 12 * KIB,

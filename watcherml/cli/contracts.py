@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from watcherml import options
@@ -11,6 +12,7 @@ from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
     from watcherml.api.recover import RecoveryPreparation
+    from watcherml.protocol.plan import RecoveryPlan
 
 # Paths of this machine. A plan holds none, so a plan can be run with them.
 _OF_THIS_MACHINE = ("project_root", "python_executable")
@@ -28,14 +30,41 @@ def prepared(values: argparse.Namespace, storage: Storage) -> RecoveryPreparatio
     from watcherml.api import data
     from watcherml.api.recover import prepare_oom_recovery
 
-    # Whatever is wrong with the flags is said before the store is asked for the run.
-    permissions, budget, rest = options.permissions(values), options.budget(values), options.prepare_options(values)
-    options.requirements(values, default_steps=1)
+    check_flags(values)
     row = data.run(storage, values.run_id)
     verification = options.requirements(values, options.steps_of(row["config"]))
+    budget, permissions, rest = options.budget(values), options.permissions(values), options.prepare_options(values)
     return prepare_oom_recovery(
         values.run_id, values.entrypoint, verification, budget, permissions, storage=storage, **rest
     )
+
+
+def check_flags(values: argparse.Namespace) -> None:
+    """Raise what is wrong with the flags themselves, before any store is looked at."""
+    options.permissions(values)
+    options.budget(values)
+    options.prepare_options(values)
+    options.requirements(values, default_steps=1)
+
+
+def plan_in_short(plan: RecoveryPlan, authorized: Collection[str], *, color: bool = False) -> str:
+    """Return a plan in a few lines: proposals one a line, what a person has to weigh, success and spending."""
+    from watcherml.report import plain, terms
+
+    rows = []
+    for one in plan.proposals:
+        state = terms.STATE_WORDS[terms.state_of(one, authorized, ())]
+        rows.append((one.proposal_id, state, one.title, terms.predicted(one, plan.contract.device)))
+    lines = plain.wrap(terms.plan_headline(plan, authorized, ()), "  ", "  ")
+    if rows:
+        lines += plain.columns(("Proposal", "May run", "Change", "Predicted peak"), rows, color=color, indent="  ")
+    for one in plan.proposals:
+        if one.authority == "approval_required":
+            for sentence in (one.expected_effect, *one.cautions):
+                lines += plain.wrap(f"{one.proposal_id}: {sentence}", "    ", "  ")
+    for sentence in (*plan.notes, *terms.success_sentences(plan.contract), *terms.spending_sentences(plan)):
+        lines += plain.wrap(sentence, "    ", "  ")
+    return plain.finish([*lines, *plain.wrap(f"Plan {plan.digest}", "  ", "  ")])
 
 
 def refuse_flags_of_a_contract(values: argparse.Namespace) -> None:

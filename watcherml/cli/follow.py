@@ -23,6 +23,8 @@ from watcherml.report.units import format_bytes, format_seconds, plural
 _LOOK_SECONDS = 0.25
 _CANDIDATE_WIDTH = 26
 _SENTENCE_WIDTH = 160
+# The command has just said so itself, or is about to.
+_SILENT = ("prepared", "started", "ended")
 Event = Mapping[str, Any]
 
 
@@ -71,7 +73,7 @@ class Follower:
             self._note(event)
             if self.console.json:
                 self.console.document({"kind": "event", "campaign_id": self.campaign.campaign_id, **event})
-            else:
+            elif event["type"] not in _SILENT:
                 self.console.say(event_line(event, self.plan, color=self.console.color))
 
     def _note(self, event: Event) -> None:

@@ -50,9 +50,9 @@ def deliver(values: argparse.Namespace, console: Console, faces: Mapping[str, Fa
     console.say(f"Wrote {target}.")
 
 
-def as_json(document: Mapping[str, Any]) -> Face:
-    """Return the JSON face of a document."""
-    return lambda _color: json.dumps(document, indent=2, allow_nan=False) + "\n"
+def as_json(document: Mapping[str, Any], *, one_line: bool = False) -> Face:
+    """Return the JSON face of a document; on one line where other lines of JSON came before it."""
+    return lambda _color: json.dumps(document, indent=None if one_line else 2, allow_nan=False) + "\n"
 
 
 def write_file(target: str, text: str, flag: str) -> None:

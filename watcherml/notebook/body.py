@@ -55,17 +55,14 @@ def undefined_names(source: str) -> dict[str, int]:
     for table in tables:
         defined |= {one.get_name() for one in table.get_symbols() if one.is_declared_global() and one.is_assigned()}
     known = defined | (set(dir(builtins)) - _OF_IPYTHON) | _OF_MODULES
-    missing = {
-        one.get_name()
-        for table in tables
-        for one in table.get_symbols()
-        if one.is_referenced() and (table is top or one.is_global()) and one.get_name() not in known
-    }
     lines: dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in missing:
-            lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
-    return dict(sorted(((name, lines.get(name, 1)) for name in missing), key=lambda item: (item[1], item[0])))
+    for table in tables:
+        for one in table.get_symbols():
+            name = one.get_name()
+            if one.is_referenced() and (table is top or one.is_global()) and name not in known:
+                line = _first_read(tree, name, table.get_lineno())
+                lines[name] = min(line, lines.get(name, line))
+    return dict(sorted(lines.items(), key=lambda item: (item[1], item[0])))
 
 
 def require_complete(source: str, cells: Cells) -> None:
@@ -158,6 +155,14 @@ def write(path: Path, source: str) -> bool:
             )
     write_atomically(path, text.encode())
     return True
+
+
+def _first_read(tree: ast.Module, name: str, scope_line: int) -> int:
+    """Return the first line at or after the start of a scope that reads a name."""
+    read = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    return min(
+        (node.lineno for node in read if node.id == name and node.lineno >= scope_line), default=max(scope_line, 1)
+    )
 
 
 def _with_children(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from watcherml.api import data
+from watcherml.api.record import Run
 from watcherml.api.recover import Campaign, RecoveryPreparation
 from watcherml.api.result import RecoveryResult
 from watcherml.forensics.capsule import Capsule
@@ -35,7 +36,7 @@ def run_page(storage: Storage, row: Mapping[str, Any]) -> Page:
     return Page(text, html)
 
 
-def _run(run: Any) -> Panel:
+def _run(run: Run) -> Panel:
     if run.status == "new" or not run.storage.exists:
         return notice(f"Run {run.run_id} is {run.status}.")
     if run.status == "running":
@@ -60,7 +61,7 @@ def _result(result: RecoveryResult) -> Page:
 
 
 def _capsule(capsule: Capsule) -> Page:
-    return failure_page(capsule, f"run {capsule.run_id}")
+    return failure_page(capsule, f"This failure is on record with run {capsule.run_id}.")
 
 
 def _verdict(verdict: Verdict) -> Page:
@@ -68,33 +69,27 @@ def _verdict(verdict: Verdict) -> Page:
     return notice(f"{one_line(verdict.status.replace('_', ' '))}: {verdict.sentence}", tone)
 
 
-# By name, so that loading the extension imports no class before the person does.
-_FACES: tuple[tuple[str, str, Callable[[Any], Panel]], ...] = (
-    ("watcherml.api.record", "Run", _run),
-    ("watcherml.api.recover", "RecoveryPreparation", _preparation),
-    ("watcherml.api.recover", "Campaign", _campaign),
-    ("watcherml.api.result", "RecoveryResult", _result),
-    ("watcherml.protocol.plan", "RecoveryPlan", _plan),
-    ("watcherml.protocol.verdict", "Verdict", _verdict),
-    ("watcherml.forensics.capsule", "Capsule", _capsule),
+_FACES: tuple[tuple[type, Callable[[Any], Panel]], ...] = (
+    (Run, _run),
+    (RecoveryPreparation, _preparation),
+    (Campaign, _campaign),
+    (RecoveryResult, _result),
+    (RecoveryPlan, _plan),
+    (Verdict, _verdict),
+    (Capsule, _capsule),
 )
 
 
 def register(shell: Any) -> None:
     """Give the public values their faces in a shell; again changes nothing."""
-    formatter = shell.display_formatter.mimebundle_formatter
-    for module, name, face in _FACES:
-        formatter.for_type_by_name(module, name, _bundle(face))
+    for kind, face in _FACES:
+        shell.display_formatter.mimebundle_formatter.for_type(kind, _bundle(face))
 
 
 def unregister(shell: Any) -> None:
     """Take the faces back."""
-    formatter = shell.display_formatter.mimebundle_formatter
-    for module, name, _ in _FACES:
-        for kind in list(formatter.type_printers):
-            if (kind.__module__, kind.__name__) == (module, name):
-                formatter.pop(kind, None)
-        formatter.deferred_printers.pop((module, name), None)
+    for kind, _ in _FACES:
+        shell.display_formatter.mimebundle_formatter.pop(kind, None)
 
 
 def _bundle(face: Callable[[Any], Panel]) -> Callable[[Any], dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from watcherml.api import data, record
+from watcherml.api import data, doctor, record
 from watcherml.api.recover import resume_recovery
 from watcherml.errors import UsageError, WatcherError
 from watcherml.forensics.release import release_frames
@@ -18,7 +18,6 @@ from watcherml.notebook.panels.progress import ProgressPanel
 from watcherml.options import Parser
 from watcherml.report import markup, plain
 from watcherml.report.html import html_campaigns_table, html_failures_table, html_runs_table
-from watcherml.report.markup import Html
 from watcherml.report.palette import Tone
 from watcherml.report.safe import many_lines, one_line
 from watcherml.report.text import campaigns_table, failures_table, runs_table
@@ -27,6 +26,7 @@ from watcherml.report.units import format_bytes, plural
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
 
+_TONES: dict[str, Tone] = {"ok": "good", "warn": "warn", "fail": "bad"}
 _ON_OFF = {"on": True, "off": False}
 
 
@@ -177,6 +177,18 @@ def _keep_frames(session: Session, rest: str) -> Panel:
     return notice("A cell that runs out of memory gives its memory back at once; %debug has nothing to walk then.")
 
 
+def _doctor(session: Session, rest: str) -> Panel:
+    findings = list(doctor.examine(session.storage()))
+    lines = [f"{one.status:<5} {one.name}: {one.sentence} {one.remedy}".rstrip() for one in findings]
+    text = plain.finish(part for line in lines for part in plain.wrap(line, " " * 6))
+    cells = [
+        (markup.chip(one.status, _TONES[one.status]), markup.shown(one.name),
+         markup.shown(f"{one.sentence} {one.remedy}".strip(), 400))
+        for one in findings
+    ]  # fmt: skip
+    return Page(text, markup.root(markup.grid(("", "What", "Found"), cells, wrapped=(2,)), wide=True))
+
+
 def _recover(session: Session, rest: str) -> Panel:
     return recover.recover(session, rest, "")
 
@@ -185,10 +197,9 @@ def _help(session: Session, rest: str) -> Panel:
     rows = [(f"%watcher {name} {one.arguments}".rstrip(), one.words) for name, one in COMMANDS.items()]
     rows.append(("%%watcher recover [flags]", "prepare a recovery; the cell's body is the training function (--help)"))
     text = plain.finish(line for usage, words in rows for line in (usage, f"    {words}"))
-    table = markup.grid(
-        ("Magic", "What it does"), [(markup.mono(usage), markup.escape(words)) for usage, words in rows]
-    )
-    return Page(text, markup.root(Html(table), wide=True))
+    cells = [(markup.mono(usage), markup.escape(words)) for usage, words in rows]
+    table = markup.grid(("Magic", "What it does"), cells, wrapped=(1,))
+    return Page(text, markup.root(table, wide=True))
 
 
 def _flags(name: str, rest: str, flag: tuple[str, str]) -> Any:
@@ -236,5 +247,6 @@ COMMANDS: dict[str, Command] = {
     "recovery": Command("[CAMPAIGN_ID]", "watch a campaign from here (default: the last one)", _recovery),
     "stop": Command("[CAMPAIGN_ID]", "end a running campaign; what it has stays on record", _stop),
     "resume": Command("[CAMPAIGN_ID]", "take up a campaign whose supervising process is gone", _resume),
+    "doctor": Command("", "what works here and what is weaker; runs a small trial", _doctor),
     "help": Command("", "this list", _help),
 }

@@ -181,5 +181,5 @@ def _unguarded(last: Mapping[str, float]) -> str:
     text = f"The run logged {names}, and none is guarded: a change that makes them worse would still count as success."
     name, value = list(last.items())[-1]
     if math.isfinite(value):
-        text += f" To guard one: --metric {shlex.quote(f'{name}:minimize:{value:g}:{abs(value) / 10:.2g}')}"
+        text += f" To guard one:\n--metric {shlex.quote(f'{name}:minimize:{value:g}:{abs(value) / 10:.2g}')}"
     return text

@@ -10,8 +10,9 @@ It stands on a dispatch mode, which sees every operator of the thread that enter
 the storages of its arguments and results are counted; if they exceed the budget the result is dropped and
 the operator raises. The definition of its memory is therefore: tensors that the dispatcher can see. Work
 buffers inside a kernel are not seen (oneDNN convolutions: a ResNet-like net counts 12 % less than it uses),
-and ``torch.compile`` has no effect on memory here. The refused operator has run before it is refused, so
-the host needs room for the budget and one more result.
+and ``torch.compile`` has no effect on memory here (what insists on compiling, as ``flex_attention`` does,
+fails with torch's own error). The refused operator has run before it is refused, so the host needs room
+for the budget and one more result.
 
 Other Python threads: a dispatch mode belongs to one thread. What another thread computes is counted when
 the entering thread first touches it. Backward passes count in full. Counters may be read from any thread.
@@ -30,7 +31,7 @@ from watcherml.errors import DeviceError
 from watcherml.simulated import active
 from watcherml.simulated.contents import copied, tensors_of
 from watcherml.simulated.error import SimulatedOutOfMemoryError
-from watcherml.simulated.framework import TorchDispatchMode, is_composite, run_parts, torch
+from watcherml.simulated.framework import TorchDispatchMode, in_fake_mode, is_composite, run_parts, torch
 from watcherml.simulated.ledger import Ledger
 from watcherml.simulated.probe import check_counting
 
@@ -46,7 +47,7 @@ def simulated_device(budget: int | str | None) -> AbstractContextManager[Simulat
     budget raises ``SimulatedOutOfMemoryError``. Raises ``InvalidValue`` for a bad budget, and on entering
     ``DeviceError`` if another device is active in this process or this torch cannot be counted.
     """
-    return _entered(SimulatedDevice(active.parse_budget(budget)))
+    return _entered(active.parse_budget(budget))
 
 
 class SimulatedDevice:
@@ -62,6 +63,7 @@ class SimulatedDevice:
     def __init__(self, budget_bytes: int | None) -> None:
         self._ledger = Ledger(budget_bytes)
         self._watch = _Watch(self._ledger)
+        self._predicted = in_fake_mode()
 
     @property
     def budget_bytes(self) -> int | None:
@@ -139,11 +141,15 @@ class SimulatedDevice:
             raise SimulatedOutOfMemoryError(*shortage, op="adopt")
 
     def report(self) -> dict[str, Any]:
-        """Return the device and its counters (bytes) as plain values under stable keys."""
+        """Return the device and its counters (bytes) as plain values under stable keys.
+
+        ``predicted`` is True if the tensors were fake: such numbers order candidates and prove nothing.
+        """
         return {
             "kind": self.kind,
             "device_id": self.device_id,
             "simulated": True,
+            "predicted": self._predicted,
             "budget_bytes": self.budget_bytes,
             "sim_allocated_bytes": self.current_bytes,
             "sim_peak_bytes": self.peak_bytes,
@@ -206,8 +212,9 @@ _counting_checked = False
 
 
 @contextmanager
-def _entered(device: SimulatedDevice) -> Iterator[SimulatedDevice]:
+def _entered(budget_bytes: int | None) -> Iterator[SimulatedDevice]:
     global _counting_checked
+    device = SimulatedDevice(budget_bytes)  # made here: it belongs to the process that enters it
     if not _counting_checked:  # once a process: the answer depends on torch alone
         check_counting(_Watch)
         _counting_checked = True

@@ -43,6 +43,11 @@ def run_parts(func: Any, args: Any, kwargs: Any) -> Any:
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
+def in_fake_mode() -> bool:
+    """Tell whether operators here compute shapes only (``FakeTensorMode`` is active)."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
 def fake_tensors() -> Any:
     """Return torch's module of tensors without data; it is imported on demand because it loads slowly."""
     from torch._subclasses import fake_tensor

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watcherml.cli.console import Console
-from watcherml.cli.contracts import add_flags, prepared, refuse_flags_of_a_contract
+from watcherml.cli.contracts import add_flags, check_flags, plan_in_short, prepared, refuse_flags_of_a_contract
 from watcherml.cli.shared import add_format, command_line, storage_of, write_file
 from watcherml.cli.verdicts import deliver_result
 from watcherml.errors import Declined, NotFound, UsageError
@@ -65,6 +65,8 @@ def _check(values: argparse.Namespace) -> None:
         raise UsageError("RUN_ID", expected="a failed run, or --plan FILE", got="neither")
     elif values.entrypoint is None:
         raise UsageError("--entrypoint", expected="MODULE:FUNCTION, for example train_entrypoint:train", got="nothing")
+    if values.plan is None:
+        check_flags(values)
     if values.authorize and not (values.approved_by and values.approval_reason):
         raise UsageError("--authorize", expected="--approved-by and --approval-reason beside it", got="not both")
     if values.campaign_id is not None and not _ID.fullmatch(values.campaign_id):
@@ -89,24 +91,21 @@ class _Recovery:
         self.values, self.console, self.storage = values, console, storage
 
     def stage(self, number: int) -> None:
-        """Head a stage: the way there and back stays in view."""
+        """Head a stage."""
         from watcherml.report import plain
 
-        color = self.console.color
-        words = [plain.bold(name, color) if index == number else name for index, name in enumerate(_STAGES)]
-        rest = "" if color else f"  ({_STAGES[number]})"
-        self.console.say(f"\n[{number + 1}/{len(_STAGES)}] {' → '.join(words)}{rest}")
+        title = f"[{number + 1}/{len(_STAGES)}] {_STAGES[number]}"
+        self.console.say(f"\n{plain.bold(title, self.console.color)}")
 
     def plan(self) -> RecoveryPreparation:
         """Show the failure, then prepare the plan or read it from its file, and show it."""
-        from watcherml.report.text import text_plan
-
         loaded = None if self.values.plan is None else self._loaded(self.values.plan)
+        self.console.say(" → ".join(_STAGES))
         self.stage(0)
         self._observe(self.values.run_id if loaded is None else loaded.plan.source.run_id)
         self.stage(1)
         preparation = loaded or prepared(self.values, self.storage)
-        self.console.say(text_plan(preparation.plan, self.values.authorize, color=self.console.color))
+        self.console.say(plan_in_short(preparation.plan, self.values.authorize, color=self.console.color))
         if self.values.save_plan is not None:
             write_file(self.values.save_plan, preparation.to_json(), "--save-plan")
             self.console.say(f"Wrote {self.values.save_plan}.")
@@ -121,7 +120,7 @@ class _Recovery:
         if capsule is None:
             raise NotFound(f"run {run_id[:100]!r} has no capsule", remedy="Only a failed run can be recovered.")
         self.console.say("\n".join(plain.wrap(capsule.headline, "  ", "  ")))
-        self.console.say(f"  All of the evidence: {command_line(self.values, 'inspect', run_id)}")
+        self.console.say(f"  The evidence: {command_line(self.values, 'inspect', run_id)}")
 
     def _loaded(self, path: str) -> RecoveryPreparation:
         from watcherml.api.recover import RecoveryPreparation

@@ -24,7 +24,7 @@ def run(values: argparse.Namespace, console: Console) -> int:
 
     storage = storage_of(values)
     row = data.campaign(storage, values.campaign_id)
-    if values.watch and row["lifecycle"] in ("running", "prepared"):
+    if values.watch and row["lifecycle"] == "running":
         from watcherml.cli.follow import Follower
 
         Follower(console, Campaign(values.campaign_id, storage)).to_the_end()
@@ -51,7 +51,7 @@ def _ended(values: argparse.Namespace, console: Console, storage: Storage, row: 
                 text_verdict(result.verdict, result.chain.plan, trials, result.standing, color=color)
                 + _titled(events(happened, color=color))
             ),
-            "json": as_json(document),
+            "json": as_json(document, one_line=values.watch),
         },
     )
 
@@ -73,7 +73,7 @@ def _going_on(values: argparse.Namespace, console: Console, storage: Storage, ro
             "text": lambda color: (
                 text_progress(plan, trials, state, sentence, color=color) + _titled(events(happened, color=color))
             ),
-            "json": as_json(document),
+            "json": as_json(document, one_line=values.watch),
         },
     )
 

@@ -6,6 +6,7 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
+from watcherml.store.runs import Row
 
 STATUSES = ("running", "success", "failed", "interrupted", "killed")
 DEFAULT_LIMIT = 100
@@ -22,17 +23,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace, console: Console) -> int:
     """List the runs; an empty list where there is no store."""
-    from watcherml.report.documents import runs_document
-    from watcherml.report.tables import runs_table
-
-    # Not through api.data, which loads the whole campaign layer: this is the command that people type most.
+    # The command that people type most loads what it shows and no more: not api.data with the whole campaign layer.
     storage = storage_of(values)
-    rows = []
+    rows: list[Row] = []
     if storage.exists:
         storage.settle()
         role = None if values.trials else "user"
         rows = storage.runs.listing(project=values.project, status=values.status, role=role, limit=values.limit)
-    deliver(
-        values, console, {"text": lambda color: runs_table(rows, color=color), "json": as_json(runs_document(rows))}
-    )
+    deliver(values, console, {"text": lambda color: _text(rows, color), "json": lambda _color: _json(rows)})
     return 0
+
+
+def _text(rows: list[Row], color: bool) -> str:
+    from watcherml.report.tables import runs_table
+
+    return runs_table(rows, color=color)
+
+
+def _json(rows: list[Row]) -> str:
+    from watcherml.report.documents import runs_document
+
+    return as_json(runs_document(rows))(False)

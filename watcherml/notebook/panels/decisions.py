@@ -28,7 +28,7 @@ class DecisionRow:
         )
         w = base.widgets()
         layout = {"width": "100%", "border_top": palette.RULE, "padding": "4px 0", "align_items": "flex-start"}
-        controls = w.HBox(self._buttons, layout={"flex": "0 1 auto", "flex_flow": "row wrap", "align_items": "center"})
+        controls = w.HBox(self._buttons, layout={"flex": "0 0 auto", "flex_flow": "row wrap", "align_items": "center"})
         if proposal.authority == "approval_required":
             self.box = w.VBox([self._words, controls], layout=_borders(layout))
         else:

@@ -19,7 +19,7 @@ from watcherml.report.markup import Html
 from watcherml.report.palette import Tone
 from watcherml.report.text import text_plan
 
-_NOBODY = "the notebook"
+_UNSAID = ("the notebook", "left out")  # a rejection without a name and a reason
 
 
 class PlanPanel(base.Panel):
@@ -95,8 +95,8 @@ class PlanPanel(base.Panel):
         with self._lock:
             self._undecided(proposal_id)
             self._authorizations.pop(proposal_id, None)
-            who = rejected_by.strip()[:400] or self._approver or _NOBODY
-            self._rejections.setdefault(proposal_id, (who, reason.strip()[:2_000] or "left out"))
+            who = rejected_by.strip()[:400] or self._approver or _UNSAID[0]
+            self._rejections.setdefault(proposal_id, (who, reason.strip()[:2_000] or _UNSAID[1]))
         return self._tell(f"{proposal_id} is left out.")
 
     def withdraw(self, proposal_id: str) -> base.Page:
@@ -220,6 +220,7 @@ class PlanPanel(base.Panel):
         start = base.button("Start", "wml-start", self._start_clicked, style="primary",
                             tooltip="Run the trials in fresh processes; the notebook stays free")  # fmt: skip
         person = base.text_field("wml-approved-by", "Your name, for approvals", self._approver)
+        person.layout.margin = "2px 0 8px 0"
         self._rows = [DecisionRow(one, self._decide) for one in self.plan.proposals]
         self._parts = {
             "head": base.html_box(),
@@ -276,7 +277,7 @@ class PlanPanel(base.Panel):
         back = f"{self.name}.withdraw({base.literal(key)}) takes it back."
         if key in self._rejections:
             who, why = self._rejections[key]
-            return f"Rejected by {who}: {why}. {back}"
+            return f"Left out. {back}" if (who, why) == _UNSAID else f"Rejected by {who}: {why}. {back}"
         if key in self._authorizations:
             given = self._authorizations[key]
             return f"Approved by {given.approved_by}: {given.reason}. {back}"

@@ -147,7 +147,7 @@ class ProgressPanel(base.Panel):
 
     def _build(self) -> Any:
         w = base.widgets()
-        stop = base.button("Stop", "wml-stop", base.guarded(self.stop, self._say), style="warning",
+        stop = base.button("Stop", "wml-stop", base.guarded(self.stop, self._say), icon="stop",
                            tooltip="End the campaign and make the verdict from what is on record")  # fmt: skip
         resume = base.button("Resume", "wml-resume", base.guarded(self.resume, self._say), style="primary",
                              tooltip="Start a new supervising process for this campaign")  # fmt: skip
