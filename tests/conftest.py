@@ -9,6 +9,9 @@ import pytest
 ROOT = str(Path(__file__).resolve().parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH", "")]))
 
+# Before torch is loaded anywhere: OpenMP threads that spin while they wait starve each other on two cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 
 @pytest.fixture
 def storage(tmp_path, monkeypatch):

@@ -91,6 +91,8 @@ def requirements(values: argparse.Namespace, default_steps: int | None = None) -
             remedy="Give the number, or record training_steps in the run's configuration.",
         )
     gib = values.max_peak_vram_gib
+    if gib is not None and not 0 < gib < 1e6:  # also refuses NaN
+        raise UsageError("--max-peak-vram-gib", expected="a number above 0", got=repr(gib))
     return VerificationRequirements(
         minimum_progress_steps=steps,
         metric_guards=tuple(parse_guard(text) for text in values.metric),
@@ -118,7 +120,9 @@ def budget(values: argparse.Namespace) -> RecoveryBudget:
 
 def permissions(values: argparse.Namespace) -> InterventionPermissions:
     """Return the campaign's ceilings; ``UsageError`` for flags that contradict each other."""
-    if values.automatic_only and (values.allow_approval_required or values.allow_semantic_changes):
+    if values.automatic_only and (
+        values.allow_approval_required or values.allow_semantic_changes or values.allow_high_risk
+    ):
         raise UsageError("--automatic-only", expected="no --allow-... flag beside it", got="both")
     return InterventionPermissions(
         values.allow_approval_required, values.allow_semantic_changes, values.allow_high_risk

@@ -167,6 +167,14 @@ def test_a_campaign_id_is_used_once(storage, failed_run, requirements):
         watcherml.run_prepared_recovery(preparation, campaign_id="mine")
 
 
+@pytest.mark.parametrize("name", ["../../escaped", "a b", "x" * 200, "", ".hidden", "a/b", "a\nb"])
+def test_a_campaign_id_that_is_no_id_leaves_nothing_behind(storage, failed_run, requirements, tmp_path, name):
+    preparation = watcherml.prepare_oom_recovery(failed_run(), "ent:constant", requirements, SMALL, storage=storage)
+    with pytest.raises(InvalidRecord, match="campaign_id"):
+        watcherml.start_recovery(preparation, campaign_id=name)
+    assert storage.audit.campaigns() == [] and not (storage.path / "artifacts").exists()
+
+
 def test_hostile_names_are_text(storage, tmp_path, requirements):
     from conftest import ENTRYPOINT, OOM_TEXT
 

@@ -86,8 +86,6 @@ def test_the_version_is_known_before_and_after_the_command(words, capsys):
         ["recover", "RUN", "--plan", "plan.json"],
         ["recover", "--plan", "missing.json"],
         ["recover", "--plan", "p.json", "--save-plan", "q.json"],
-        ["recover", "--plan", "p.json", "--entrypoint", "ent:train"],
-        ["recover", "--plan", "p.json", "--metric", "loss:minimize:1:1"],
         ["recover", "RUN", "--entrypoint", "ent:train", "--authorize", "batch-1"],
         ["recover", "RUN", "--entrypoint", "ent:train", "--campaign-id", "../outside"],
         ["recover", "RUN", "--entrypoint", "ent:train", "--trials-root", "/elsewhere"],
@@ -104,6 +102,32 @@ def test_wrong_usage_ends_with_2_and_says_what_is_wrong(words, storage, capsys):
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("watcher: ") and "Traceback" not in said.err
     assert not storage.exists
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--entrypoint ent:train",
+        "--working-directory sub",
+        "--metric loss:minimize:1:1",
+        "--minimum-progress-steps 5",
+        "--confirmation-runs 1",
+        "--max-peak-vram-gib 4",
+        "--progress-metric steps",
+        "--no-control",
+        "--git-commit abc",
+        "--max-trials 4",
+        "--termination-grace 1",
+        "--max-proposals 3",
+        "--automatic-only",
+        "--allow-high-risk",
+        "--capabilities c.json",
+    ],
+)
+def test_what_a_sealed_plan_has_settled_cannot_be_given_beside_it(flags, storage, capsys):
+    assert main(["recover", "--plan", "plan.json", *flags.split()]) == 2
+    said = capsys.readouterr().err
+    assert "the sealed plan has settled" in said and f"got: {flags.split()[0]}\n" in said
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest(capsys):
@@ -150,6 +174,14 @@ def test_the_data_dir_counts_on_either_side_of_the_command(before, tmp_path, mon
     assert (tmp_path / "mine" / "watcherml.db").is_file() and not (tmp_path / "elsewhere").exists()
     assert main(["--data-dir=" + where[1], "runs"]) == 0
     assert "No runs" in capsys.readouterr().out
+
+
+def test_flags_before_the_command_stay_when_the_command_has_its_own(recorded, tmp_path, capsys):
+    target = str(tmp_path / "runs.txt")
+    assert main(["--quiet", "--no-color", "runs", "--output", target]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["runs", "--output", target]) == 0
+    assert capsys.readouterr().out == f"Wrote {target}.\n"
 
 
 def test_the_last_data_dir_wins(tmp_path, capsys):

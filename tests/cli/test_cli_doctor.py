@@ -62,18 +62,16 @@ def test_a_store_that_cannot_record_fails_it_with_a_remedy(make, storage, withou
         assert storage.path.read_text() == "mine"
 
 
-def test_a_damaged_store_is_found(storage, failed_run, without_torch):
-    failed_run()
-    database = storage.path / "watcherml.db"
+def test_a_damaged_page_is_found_even_if_nothing_has_read_it_yet(storage, without_torch):
     with storage.database.writing() as connection:
-        connection.execute("CREATE TABLE filler AS SELECT randomblob(4000) AS x FROM runs")
-    for name in ("watcherml.db-wal", "watcherml.db-shm"):
-        (storage.path / name).unlink(missing_ok=True)
-    content = bytearray(database.read_bytes())
-    content[4096 * 3 : 4096 * 8] = os.urandom(4096 * 5)
-    database.write_bytes(content)
+        connection.execute("CREATE TABLE filler (content BLOB)")
+        connection.executemany("INSERT INTO filler VALUES (randomblob(9000))", [()] * 20)
+    database = storage.path / "watcherml.db"
+    content = database.read_bytes()
+    database.write_bytes(content[:-4096] + os.urandom(4096))
     found = examined(Storage(storage.path))
-    assert "fail" in (found["Schema"].status, found["Store"].status)
+    assert (found["Store"].status, found["Schema"].status) == ("ok", "fail")
+    assert "damaged" in found["Schema"].sentence and found["Schema"].remedy
     assert not doctor.healthy(list(found.values()))
 
 
@@ -90,6 +88,13 @@ def test_a_worker_that_cannot_run_fails_it_and_says_why(storage, without_torch, 
     assert main(["doctor"]) == 1
     shown = capsys.readouterr().out
     assert "fail  Trial: " in shown and "no such luck" in shown and "1 of " in shown
+
+
+def test_a_worker_that_does_less_than_it_was_asked_fails_it(storage, without_torch, monkeypatch):
+    monkeypatch.setattr(
+        doctor, "_ENTRYPOINT", "def train(config, max_steps=None):\n    return {'steps_completed': 1}\n"
+    )
+    assert examined(storage)["Trial"].status == "fail"
 
 
 def test_a_worker_that_hangs_is_ended_with_its_processes(storage, without_torch, monkeypatch):

@@ -122,6 +122,18 @@ def test_a_function_that_ignores_its_configuration_ends_with_4(storage, failed_r
     assert quiet.lstrip().startswith("Not recovered") and "source_failure_not_reproduced" in quiet
 
 
+def test_a_reader_that_has_gone_changes_neither_campaign_nor_exit_code(storage, failed_run):
+    words = recover(failed_run(), "--yes", "--campaign-id", "unread", target="ent:constant")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "watcherml", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(60), said) == (4, "")
+    assert data.campaign(storage, "unread")["reason_code"] == "source_failure_not_reproduced"
+
+
 def test_a_plan_that_proposes_nothing_is_put_on_record_without_compute(storage, failed_run, capsys):
     run_id = failed_run(batch_size=1, gradient_checkpointing=True)
     assert main(recover(run_id)) == 4
@@ -237,24 +249,30 @@ def test_a_person_is_asked_for_each_proposal_that_needs_approval(storage, long_s
 # -- stopping, losing, resuming ------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_stops_the_campaign_and_leaves_no_process(storage, failed_run):
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_ctrl_c_stops_the_campaign_and_leaves_no_process(form, storage, failed_run):
     words = recover(failed_run(seconds=30), "--yes", "--campaign-id", "stopped-by-hand", "--termination-grace", "1")
     process = subprocess.Popen(
-        [sys.executable, "-m", "watcherml", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-m", "watcherml", *words, "--format", form],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     wait_for(
         lambda: [one for one in processes_of("stopped-by-hand") if "watcherml.trials.worker" in one.cmdline()],
         "a trial's worker",
     )
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "Stopping the campaign" in err and "stopped" in err and "Interrupted" in err
+    if form == "text":
+        assert "Stopping the campaign" in err and "ended. stopped" in err and "Interrupted" in err
+    else:
+        last = json.loads(out.splitlines()[-1])
+        assert (last["type"], last["body"]["status"]) == ("ended", "stopped")
+        assert json.loads(err)["error"]["code"] == "interrupted"
     row = data.campaign(storage, "stopped-by-hand")
     assert (row["status"], row["reason_code"], row["lifecycle"]) == ("stopped", "stopped_by_user", "ended")
-    assert any(
-        event["body"].get("by") == "Ctrl-C at watcher recover" for event in data.events(storage, "stopped-by-hand")
-    )
+    asked = [event["body"].get("by") for event in data.events(storage, "stopped-by-hand")]
+    assert "Ctrl-C at watcher recover" in asked
     wait_for(lambda: not processes_of("stopped-by-hand"), "the campaign's processes to be gone", 10)
 
 

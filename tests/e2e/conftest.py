@@ -15,6 +15,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def jupyter_home():
 # -- a kernel ----------------------------------------------------------------------------------------------------
 
 
+def run_async(work):
+    """Run a coroutine in a thread of its own: Playwright keeps an event loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
 def notebook_client(notebook, folder, **options):
     """Return an nbclient of a kernel that works in a folder, over sockets without a port."""
     nbclient = pytest.importorskip("nbclient")
@@ -87,7 +94,7 @@ def kernel(in_jupyter_home, tmp_path):
         async with client.async_setup_kernel(cleanup_kc=True):
             await scenario(Kernel(client))
 
-    return lambda scenario: asyncio.run(run(scenario))
+    return lambda scenario: run_async(run(scenario))
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +106,7 @@ def run_notebook(in_jupyter_home):
 
     def run(notebook, folder, timeout=120):
         client = notebook_client(notebook, folder, timeout=timeout, store_widget_state=False)
-        return asyncio.run(client.async_execute(cleanup_kc=True))
+        return run_async(client.async_execute(cleanup_kc=True))
 
     return run
 

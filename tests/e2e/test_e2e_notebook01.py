@@ -27,25 +27,13 @@ def test_the_notebook_is_committed_without_outputs_or_machine_paths():
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory, jupyter_home):
+def executed(tmp_path_factory, run_notebook):
     """The notebook with its outputs, and the folder it ran in."""
-    nbclient = pytest.importorskip("nbclient")
-    from jupyter_client.manager import AsyncKernelManager
-
     folder = tmp_path_factory.mktemp("notebook01")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = nbclient.NotebookClient(
-        notebook,
-        km=AsyncKernelManager(kernel_name="python3", transport="ipc"),
-        timeout=900,
-        resources={"metadata": {"path": str(folder)}},
-    )
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in jupyter_home.items():
-            patch.setenv(name, value)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        client.execute()
-    return notebook, folder
+        return run_notebook(notebook, folder, timeout=900), folder
 
 
 def outputs(notebook, start):

@@ -263,6 +263,7 @@ def test_the_text_of_our_own_device_is_simulated_and_names_no_gpu_maker() -> Non
 def test_a_text_cut_after_the_label_is_still_simulated() -> None:
     found = parse("[SIMULATED memory-budgeted CPU device (no GPU); op=aten.m")
     assert found.simulated and found.op is None and found.tried_bytes is None
+    assert parse("[SIMULATED memory-budgeted CPU device (no GPU); op=\ud800] x").op is None
 
 
 def test_a_simulated_message_cannot_be_built_with_a_cuda_name() -> None:

@@ -1,25 +1,18 @@
-"""Releasing failed cells in a real IPython shell and in plain Python: objects really die, and holders are named."""
+"""Releasing failures in plain Python: watched objects really die, what cannot die is named, the gain is measured."""
 
 from __future__ import annotations
 
 import gc
-import json
-import re
-import subprocess
 import sys
-import textwrap
 import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from watcherml.forensics import release
-from watcherml.forensics.holders import holders_of
-from watcherml.forensics.release import Release, holders, release_frames
+from watcherml.forensics.release import Release, release_frames
 
 
 class Big:
@@ -63,8 +56,6 @@ def make(refs: list[weakref.ref[Big]]) -> Big:
 def alive(refs: list[weakref.ref[Big]]) -> int:
     return sum(ref() is not None for ref in refs)
 
-
-# --- plain Python -----------------------------------------------------------------------------------------------
 
 def inner(refs: list[weakref.ref[Big]], argument: Big) -> None:
     local = make(refs)
@@ -293,8 +284,6 @@ def test_a_class_body_nobody_keeps_is_gone_and_not_named(watched: list[weakref.r
     assert not [holder for holder in found.kept if holder.name.startswith("Config.")]
 
 
-# --- figures ----------------------------------------------------------------------------------------------------
-
 def test_real_tensors_come_back_and_the_gain_is_measured() -> None:
     def train() -> None:
         batch = torch.ones(2**24)  # 64 MiB
@@ -361,235 +350,3 @@ def test_the_cuda_cache_is_emptied_after_the_frames_and_only_where_cuda_is_in_us
     assert cuda.calls == ["reserved 0", "reserved 1", "empty with 0 alive", "reserved 0", "reserved 1"]
     assert (found.cuda_reserved_before_bytes, found.cuda_reserved_after_bytes) == (6 * 2**30, 0)
     assert "6.00 GiB of CUDA memory reserved by PyTorch (6.00 GiB -> 0 bytes)" in found.sentence
-
-
-# --- holders ----------------------------------------------------------------------------------------------------
-
-def named(found: tuple[Any, ...]) -> dict[str, int]:
-    return {holder.name: holder.bytes for holder in found}
-
-
-def test_holders_are_named_biggest_first_and_shared_bytes_count_once() -> None:
-    model = torch.nn.Linear(256, 256)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 256)).sum().backward()
-    optimizer.step()
-    weights = 256 * 256 * 4 + 256 * 4
-    space = {
-        "model": model,
-        "alias": model,
-        "optimizer": optimizer,
-        "view": model.weight[0],
-        "history": [torch.zeros(1000), {"deep": (np.zeros(1000), 5)}],
-        "trainer": SimpleNamespace(model=model, buffer=torch.zeros(10, dtype=torch.int8)),
-        "step": 7,
-        "text": "x" * 10**6,
-    }
-    found = holders(space, limit=10)
-    assert named(found) == {
-        "optimizer": 2 * weights + 2 * 4,
-        "model, alias": 2 * weights,
-        "history": 4_000 + 8_000,
-        "trainer": 10,
-    }
-    assert [holder.bytes for holder in found] == sorted((holder.bytes for holder in found), reverse=True)
-    assert named(holders(space, limit=1)) == {"optimizer": 2 * weights + 8}
-    assert holders(space, limit=0) == ()
-    assert {holder.what for holder in found} >= {"Linear with 4 tensors or arrays"}
-
-
-def test_a_view_counts_with_all_of_its_storage() -> None:
-    assert named(holders({"view": torch.zeros(1000)[:1]})) == {"view": 4_000}
-    assert named(holders({"view": np.zeros(1000)[:1]})) == {"view": 8_000}
-    assert named(holders({"a": np.zeros(1000, dtype="int8"), "b": torch.zeros(0)})) == {"a": 1_000}
-    tensor = torch.zeros(1000)
-    assert named(holders({"array": tensor.numpy(), "tensor": tensor})) == {"array": 4_000}
-
-
-def test_what_a_holder_is_stands_in_words() -> None:
-    loss = (torch.ones(3, requires_grad=True) * 2).sum()
-    found = holders({"loss": loss, "a": np.zeros((2, 3)), "l": [torch.zeros(2)]})
-    assert {holder.name: holder.what for holder in found} == {
-        "loss": "float32 tensor () on cpu, with its autograd graph",
-        "a": "float64 array (2, 3)",
-        "l": "list with 1 tensor or array",
-    }
-
-
-def test_caches_of_the_shell_come_after_the_users_names() -> None:
-    value = torch.zeros(1000)
-    out = {3: value, 4: torch.zeros(500)}
-    found = named(holders({"_": value, "_3": value, "Out": out, "_oh": out, "x": value, "In": ["x"]}))
-    assert found == {"x, _, _3": 4_000, "Out, _oh": 2_000}
-
-
-def test_what_holds_no_memory_of_its_own_is_skipped(tmp_path: Any) -> None:
-    mapped = np.memmap(tmp_path / "file", dtype="int8", mode="w+", shape=(1000,))
-    space = {
-        "module": torch, "type": torch.nn.Linear, "function": np.zeros, "none": None, 5: torch.zeros(3),
-        "meta": torch.zeros(1000, device="meta"), "mapped": mapped, "sparse": torch.eye(100).to_sparse(),
-        "error": RuntimeError(), "empty": [],
-    }
-    assert holders(space) == ()  # type: ignore[arg-type]
-    del mapped
-
-
-class Proxy:
-    """Answers every question about itself with an error."""
-
-    __slots__ = ()
-
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
-        raise RuntimeError("no")
-
-    def __getattr__(self, name: str) -> object:
-        raise RuntimeError("no")
-
-
-def test_hostile_values_and_endless_containers_do_no_harm() -> None:
-    endless: list[Any] = [torch.zeros(10)]
-    endless.append(endless)
-    wide = [0] * 10**6
-    deep: list[Any] = [torch.zeros(10)]
-    for _ in range(5_000):
-        deep = [deep]
-    found = named(holders({"proxy": Proxy(), "endless": endless, "deep": deep, "wide": wide, "\ud800": torch.zeros(1)}))
-    assert found["endless"] == 40 and "deep" not in found
-
-
-def test_holders_keep_nothing_alive() -> None:
-    value = torch.zeros(10)
-    ref = weakref.ref(value)
-    holders({"value": value})
-    holders_of({"value": value})
-    del value
-    assert ref() is None
-
-
-# --- a real shell -----------------------------------------------------------------------------------------------
-
-SHELL = """
-    import gc, io, json, sys, weakref
-    from IPython.core.interactiveshell import InteractiveShell
-    from watcherml.forensics.release import release_frames
-
-    mode, keep_stack, act = sys.argv[1], sys.argv[2] == "keep", sys.argv[3] == "act"
-    shell = InteractiveShell.instance()
-    refs, told = [], {}
-
-    class Big:
-        def __init__(self):
-            refs.append(weakref.ref(self))
-
-    def alive():
-        return sum(ref() is not None for ref in refs)
-
-    def after(result):
-        if act and result.error_in_exec is not None:
-            found = release_frames(result.error_in_exec, shell, keep_stack)
-            told["last"] = found.to_data()
-
-    shell.events.register("post_run_cell", after)
-    shell.user_ns.update(Big=Big, keep=[])
-    NESTED = "def g(x):\\n c = Big()\\n raise RuntimeError('cell failed')\\ndef f():\\n a = Big()\\n g(Big())\\n"
-    TRY = NESTED + "try:\\n f()\\nexcept RuntimeError as e:\\n "
-    CELLS = {
-        "nested": NESTED + "f()",
-        "from": NESTED + "def h():\\n b = Big()\\n try:\\n  f()\\n except RuntimeError as e:\\n"
-                + "  raise ValueError('outer') from e\\nh()",
-        "closure": "def f():\\n a = Big()\\n def g():\\n  b = Big()\\n  raise RuntimeError(str(a))\\n g()\\nf()",
-        "class body": "def f():\\n class C:\\n  a = Big()\\n  raise RuntimeError('x')\\nf()",
-        "comprehension": NESTED + "def h():\\n return [g(y) for y in [Big(), Big()]]\\nh()",
-        "generator": NESTED + "def p():\\n a = Big()\\n yield a\\n f()\\ndef h():\\n for b in p():\\n  pass\\nh()",
-        "recursion": "def f(n):\\n a = Big()\\n if n == 0:\\n  raise RuntimeError('deep')\\n f(n - 1)\\nf(31)",
-        "await": NESTED + "async def h():\\n b = Big()\\n f()\\nawait h()",
-        "saved exception": TRY + "keep.append(e)\\n raise",
-        "saved traceback": TRY + "keep.append(e.__traceback__)\\n raise",
-    }
-    real, sys.stdout, sys.stderr = sys.stdout, io.StringIO(), io.StringIO()
-    gc.disable()
-    shell.run_line_magic("xmode", mode)
-    answer = {}
-    for name, cell in CELLS.items():
-        refs.clear()
-        sys.stdout.seek(0), sys.stdout.truncate()
-        result = shell.run_cell(cell, store_history=True)
-        answer[name] = {"alive": alive(), "success": result.success, "printed": "Error" in sys.stdout.getvalue()}
-        if keep_stack and act:
-            sys.stdout.seek(0), sys.stdout.truncate()
-            shell.run_line_magic("tb", "")
-            answer[name]["tb"] = sys.stdout.getvalue()
-        answer[name]["last"] = hasattr(sys, "last_value")
-        answer[name]["told"] = told.pop("last", None)
-        shell.user_ns["keep"].clear()
-        gc.collect()
-    # After %debug: the debugger holds frames too.
-    shell.events.unregister("post_run_cell", after)
-    refs.clear()
-    result = shell.run_cell(NESTED + "f()")
-    sys.stdin = io.StringIO("up\\nq\\n")
-    shell.run_line_magic("debug", "")
-    before = alive()
-    shell.run_cell("1 + 1")
-    shell.user_ns["table"] = __import__("numpy").zeros(2**18)
-    found = release_frames(None, shell) if act else None
-    answer["debug"] = {"before": before, "alive": alive(), "told": found and found.to_data(), "success": result.success}
-    sys.stdout = real
-    print(json.dumps(answer))
-"""
-
-
-def run_shell(mode: str, keep: str, act: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SHELL), mode, keep, act],
-        capture_output=True, text=True, timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-3_000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
-
-
-@pytest.fixture(scope="module", params=["Context", "Verbose", "Minimal"])
-def released(request: pytest.FixtureRequest) -> dict[str, Any]:
-    pytest.importorskip("IPython")
-    return run_shell(request.param, "drop", "act")
-
-
-def test_without_the_release_every_shape_is_held() -> None:
-    """The control: the shell below would pass if nothing were held in the first place."""
-    pytest.importorskip("IPython")
-    answer = run_shell("Context", "drop", "rest")
-    assert all(shape["alive"] > 0 for shape in answer.values())
-
-
-def test_every_shape_of_cell_dies_in_a_real_shell(released: dict[str, Any]) -> None:
-    shapes = {name: shape for name, shape in released.items() if name != "debug"}
-    assert {name for name, shape in shapes.items() if shape["alive"]} == set()
-    assert len(shapes) == 10
-    for shape in shapes.values():
-        assert shape["printed"] and not shape["last"]
-        assert not shape["success"], "the kernel builds its reply from the result: the cell must still have failed"
-        assert shape["told"]["frames_cleared"] >= 2
-
-
-def test_after_debug_and_from_a_later_cell_it_still_works(released: dict[str, Any]) -> None:
-    debug = released["debug"]
-    assert debug["before"] > 0 and debug["alive"] == 0
-    assert [(holder["name"], holder["bytes"]) for holder in debug["told"]["kept"]] == [("table", 2**21)]
-    assert "Still held by table (2.00 MiB, float64 array (262144,))" in debug["told"]["sentence"]
-
-
-def test_keeping_the_stack_lets_go_of_the_locals_only() -> None:
-    pytest.importorskip("IPython")
-    answer = run_shell("Context", "keep", "act")
-    shapes = {name: shape for name, shape in answer.items() if name not in ("debug", "class body", "closure")}
-    assert {name for name, shape in shapes.items() if shape["alive"]} == set()
-    for name, shape in shapes.items():
-        assert shape["last"] and "Error" in shape["tb"], name
-        assert "the stack is kept" in shape["told"]["sentence"]
-    printed = re.sub(r"\x1b\[[0-9;]*m", "", answer["nested"]["tb"])
-    assert "RuntimeError: cell failed" in printed and "def g(x):" in printed
-
-
-def test_the_holders_function_is_part_of_this_module() -> None:
-    assert release.holders is holders

@@ -146,6 +146,19 @@ def test_the_capsule_of_a_with_block_holds_the_cell_that_is_still_running(notebo
     assert "with watcherml.init" in piece["data"][-1]["source"]
 
 
+def test_an_exception_that_cannot_be_printed_and_text_that_cannot_be_encoded(notebook):
+    class Bad(Exception):
+        def __str__(self):
+            raise OSError
+
+    assert cells.Ending.of(Bad()) == cells.Ending("error", "Bad", "")
+    assert cells.Ending.of(ValueError("\ud800")).error_message == "\\ud800"
+    notebook.run(INIT)
+    notebook.run("text = '\ud800'")
+    notebook.run("x = 1")
+    assert [row["source"] for row in rows(notebook)[-2:]] == ["text = '\\ud800'", "x = 1"]
+
+
 def test_a_capsule_takes_a_bounded_amount_of_source():
     history = cells.CellHistory("s")
     for number in range(300):
@@ -202,6 +215,10 @@ def test_runs_left_open_in_a_loop_end_with_the_cell(notebook):
     [
         "with watcherml.init('inner') as inner:\n    pass",
         "def go():\n    with watcherml.init(\n        'inner',\n    ) as inner:\n        return inner\ninner = go()",
+        "inner = watcherml.Run('inner')\nwith inner:\n    pass",
+        "def make():\n    return watcherml.init('inner')\nwith make() as inner:\n    pass",
+        "import contextlib\n@contextlib.contextmanager\ndef tracked():\n    made = watcherml.init('inner')\n"
+        "    yield made\n    made.finish()\nwith tracked() as inner:\n    pass",
     ],
 )
 def test_a_with_block_does_not_end_an_open_run(notebook, inner):

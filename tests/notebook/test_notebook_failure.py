@@ -4,9 +4,12 @@ import gc
 import re
 import sys
 import weakref
+from types import SimpleNamespace
 
 import pytest
 from notebook_shell import INIT, OOM
+
+from watcherml.notebook.session import Session
 
 FAIL = f"""
 class Tensor:
@@ -125,8 +128,9 @@ def test_frames_can_be_kept_and_let_go_later(prepared):
     assert "no exception is remembered" in prepared.run("%watcher free").value.text()
 
 
-def test_an_active_debugger_keeps_the_frames(prepared, monkeypatch):
-    monkeypatch.setattr(type(prepared.shell), "call_pdb", True)
+def test_an_active_debugger_keeps_the_frames(prepared):
+    # Only the session sees it: the shell itself would start the debugger and read from the terminal.
+    Session.of(prepared.shell).shell = SimpleNamespace(call_pdb=True, user_ns=prepared.shell.user_ns)
     outcome = prepared.run("fail()")
     assert prepared["seen"][0]() is not None
     assert "%pdb is on" in outcome.text
@@ -210,7 +214,28 @@ def test_a_hook_that_breaks_costs_one_notice_and_no_cell(prepared, monkeypatch):
     assert prepared.run("x").shown == []
 
 
+def test_a_cell_that_ipython_itself_gave_up_is_survived(prepared):
+    session = Session.of(prepared.shell)
+    session.pre_run_cell(SimpleNamespace(raw_cell="%debug", cell_id=None))
+    session.post_run_cell(None)
+    assert session.cells.current is None and session.problems == []
+
+
 def test_no_hook_of_the_shell_is_taken(prepared):
     assert prepared.shell.custom_exceptions == ()
     prepared.run("%unload_ext watcherml")
     assert prepared.run("fail()").shown == []
+
+
+@pytest.mark.filterwarnings("ignore:WatcherML could not record")
+def test_a_failure_that_cannot_be_captured_is_said(notebook, monkeypatch):
+    from watcherml.api import record
+
+    def broken(run, error):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(record, "save_capsule", broken)
+    notebook.run(INIT)
+    outcome = notebook.run(f"raise RuntimeError({OOM!r})")
+    assert "could not capture this failure" in outcome.text and "no space left" in outcome.text
+    assert row(notebook)["status"] == "failed"

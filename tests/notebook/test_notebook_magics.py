@@ -31,9 +31,9 @@ def test_an_unknown_word_is_answered_with_the_known_ones(notebook):
 
 def test_the_project_is_the_default_of_init(notebook):
     assert "No project is set" in notebook.run("%watcher project").value.text()
-    notebook.run("%watcher project tomato 'disease'")
+    notebook.run("%watcher project 'the tomato disease'")
     notebook.run("import watcherml\nrun = watcherml.init()")
-    assert notebook["run"].project == "tomato 'disease"
+    assert notebook["run"].project == "the tomato disease"
     assert "tomato" in notebook.run("%watcher project").value.text()
     assert "400" in refusal(notebook.run(f"%watcher project {'x' * 500}"))
 

@@ -12,6 +12,9 @@ from watcherml.cli import demo_char_gpt
 from watcherml.simulated.device import simulated_device
 from watcherml.simulated.prediction import predicted_device
 
+# torch 2.4's own checkpointing uses what torch 2.4 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast:FutureWarning")
+
 BUDGET = "96 MiB"
 RECOVERIES = {
     "16x4": {"batch_size": 16, "gradient_accumulation_steps": 4},
@@ -66,7 +69,7 @@ def test_training_learns_and_reports_each_step(module) -> None:
     assert reached["steps_completed"] == 8.0
     assert reached["train_loss"] == logged[-1][1]
     assert 4.0 < logged[0][1] < 6.0
-    assert reached["val_loss"] < 3.3 < logged[0][1]
+    assert reached["val_loss"] < 3.1 < logged[0][1]  # 3.28 if gradients are not cleared between steps
     assert module.train({**config, "training_steps": 2})["steps_completed"] == 2.0
     assert module.train(config, max_steps=1)["steps_completed"] == 1.0
     assert config == {"training_steps": 8, "batch_size": 16, "gradient_checkpointing": False}

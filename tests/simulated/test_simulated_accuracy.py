@@ -12,6 +12,9 @@ from torch import nn
 from watcherml.simulated.device import simulated_device
 from watcherml.simulated.prediction import predicted_device
 
+# torch 2.4's own checkpointing uses what torch 2.4 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast:FutureWarning")
+
 CASES = {
     "mlp": train_mlp,
     "mlp-wide": partial(train_mlp, batch=512),

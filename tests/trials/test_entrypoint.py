@@ -77,6 +77,11 @@ def test_a_module_that_does_not_finish_importing_is_refused(project):
         check_entrypoint(TrainingEntrypoint("slow:train"), project, timeout_seconds=1.0)
 
 
+def test_an_interpreter_that_is_not_there_is_named(project):
+    with pytest.raises(InvalidEntrypoint, match="python_executable"):
+        check_entrypoint(TrainingEntrypoint("good:train"), project, python=str(project / "nothing"))
+
+
 def test_a_missing_root_is_named(tmp_path):
     with pytest.raises(InvalidEntrypoint, match="project_root"):
         validate_entrypoint("good:train", tmp_path / "nothing")

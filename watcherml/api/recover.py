@@ -22,10 +22,14 @@ from watcherml.planning.plan import approval_ids, automatic_ids
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.recorder import ids
+from watcherml.sealed.fields import CampaignId
+from watcherml.sealed.record import checked
 from watcherml.store.storage import Storage
 from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint
 
 _LOOK_SECONDS = 0.2
+# A campaign without a supervisor for so long is not about to get one.
+_START_SECONDS = 30.0
 
 
 def validate_entrypoint(
@@ -127,18 +131,21 @@ class Campaign:
     def wait(self, timeout: float | None = None) -> RecoveryResult:
         """Wait for the end and return the result; KeyboardInterrupt passes and the campaign goes on.
 
-        Raises ``CampaignError`` after ``timeout`` seconds, or if the supervisor was lost.
+        Raises ``CampaignError`` after ``timeout`` seconds, or if the supervisor was lost or never started.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        began = time.monotonic()
+        deadline = None if timeout is None else began + timeout
         while (state := self.lifecycle) in ("running", "prepared"):
             if deadline is not None and time.monotonic() > deadline:
                 raise CampaignError(
                     f"campaign {self.campaign_id} is still running", expected=f"an end in {timeout:g} s"
                 )
+            if state == "prepared" and time.monotonic() - began > _START_SECONDS:
+                break
             time.sleep(_LOOK_SECONDS)
-        if state == "interrupted":
+        if state != "ended":
             raise CampaignError(
-                f"campaign {self.campaign_id} lost its supervisor",
+                f"campaign {self.campaign_id} has no supervisor ({state})",
                 remedy=f"Nothing is running any more; resume it with `watcher resume {self.campaign_id}`.",
             )
         return self.result()
@@ -208,6 +215,8 @@ def start_recovery(
         python=python or sys.executable,
         dataset_path=facts.get("dataset", {}).get("path"),
     )
+    if campaign_id is not None:
+        checked(CampaignId, campaign_id, "campaign_id")  # it becomes the name of a folder
     name = campaign_id or ids.new_id(f"recovery-{plan.source.project}", storage.clock())
     Ledger.open_new(storage, name, plan, given, rejections or {}, settings)
     supervisor.spawn(storage, name)

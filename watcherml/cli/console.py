@@ -54,6 +54,11 @@ class Console:
         self.clear()
         _write(sys.stderr, text if text.endswith("\n") else text + "\n")
 
+    def notice(self, text: str) -> None:
+        """Write to standard error for a person; with JSON only errors go there."""
+        if not self.json:
+            self.warn(text)
+
     def document(self, document: Mapping[str, Any]) -> None:
         """Write one JSON document as one line."""
         self.out(json_line(document))

@@ -58,14 +58,14 @@ class Follower:
     def stop(self, by: str) -> None:
         """Stop the campaign and wait for its end; a second Ctrl-C only stops the waiting."""
         grace = format_seconds(self.plan.contract.budget.termination_grace_seconds)
-        self.console.warn(f"Stopping the campaign; the running trial is given {grace} to end.")
+        self.console.notice(f"Stopping the campaign; the running trial is given {grace} to end.")
         self.campaign.stop(by)
         try:
             result = self.to_the_end()
         except KeyboardInterrupt:
-            self.console.warn(f"Not waiting any longer. The stop of {self.campaign.campaign_id} is on record.")
+            self.console.notice(f"Not waiting any longer. The stop of {self.campaign.campaign_id} is on record.")
             raise
-        self.console.warn(f"Campaign {self.campaign.campaign_id} ended. {label(result.status)}: {result.sentence}")
+        self.console.notice(f"Campaign {self.campaign.campaign_id} ended. {label(result.status)}: {result.sentence}")
 
     def _show_new(self) -> None:
         for event in data.events(self.campaign.storage, self.campaign.campaign_id, self._seen):

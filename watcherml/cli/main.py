@@ -58,13 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     front, name, rest = _split(words)
-    values = argparse.Namespace(data_dir=None, no_color=False, quiet=False)
-    root = root_parser()
-    root.parse_args(front, values)
+    values = root_parser().parse_args(front)
     if name is None:
         raise UsageError("no command", expected="one of " + ", ".join(COMMANDS), remedy=_LIST)
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name[:60]!r}", remedy=_nearest(name))
+    # What the first parser has set, the second one does not set back to its default.
     command_parser(name).parse_args(rest, values)
     console = Console(quiet=values.quiet, no_color=values.no_color, json=values.format == "json")
     return load(name).run(values, console)
@@ -96,11 +95,9 @@ def command_parser(name: str) -> Parser:
 
 def _add_globals(parser: Parser) -> None:
     group = parser.add_argument_group("global options")
-    # SUPPRESS: the second parser must not set back what stood before the command.
-    group.add_argument("--data-dir", metavar="PATH", default=argparse.SUPPRESS,
-                       help="the store (default: WATCHERML_DIR, else ./.watcherml)")  # fmt: skip
-    group.add_argument("--no-color", action="store_true", default=argparse.SUPPRESS, help="no ANSI colours")
-    group.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help="results only, no progress")
+    group.add_argument("--data-dir", metavar="PATH", help="the store (default: WATCHERML_DIR, else ./.watcherml)")
+    group.add_argument("--no-color", action="store_true", help="no ANSI colours")
+    group.add_argument("--quiet", action="store_true", help="results only, no progress")
     group.add_argument("--version", action="version", version=f"watcherml {__version__}", help="show the version")
 
 

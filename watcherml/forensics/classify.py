@@ -126,9 +126,7 @@ def _links(exc: BaseException, seen: set[int], depth: int) -> Iterator[Linked]:
     chain: list[tuple[BaseException, Link]] = []
     current: BaseException | None = exc
     link = NO_LINK
-    while current is not None and id(current) not in seen and len(chain) < MAX_CHAIN:
-        if len(seen) >= MAX_EXCEPTIONS:
-            break
+    while current is not None and id(current) not in seen and len(chain) < MAX_CHAIN and len(seen) < MAX_EXCEPTIONS:
         seen.add(id(current))
         chain.append((current, link))
         if current.__cause__ is not None:
@@ -144,8 +142,9 @@ def _judge_exception(exc: BaseException, seen: set[int], depth: int) -> Match | 
     message = _text(exc)
     if ask(exc, "simulated") is True:
         return Match(SIMULATED, clean(message, 200), name)
-    for member in _preferred(_members(exc, seen, depth)):
-        return member
+    members = list(_members(exc, seen, depth))
+    if members:  # a device's memory speaks for the group, else its first member that a rule knows
+        return min(members, key=lambda match: (match.rule.weak, not match.is_device_oom))
     bases = tuple(_type_name(base) for base in type(exc).__mro__ if issubclass(base, BaseException))
     own = _judge((name, *bases), message, _frames(exc.__traceback__))
     return own or _judge_notes(exc, name)
@@ -162,22 +161,16 @@ def _members(exc: BaseException, seen: set[int], depth: int) -> Iterator[Match]:
                 yield match
 
 
-def _preferred(matches: Iterable[Match]) -> list[Match]:
-    """Return the one match that speaks for a group: its first device memory failure, else its first."""
-    found = list(matches)
-    return sorted(found, key=lambda match: (match.rule.weak, not match.is_device_oom))[:1]
-
-
 def _judge_notes(exc: BaseException, name: str) -> Match | None:
     notes = ask(exc, "__notes__")
     for note in notes[:MAX_CHAIN] if isinstance(notes, (list, tuple)) else ():
-        if isinstance(note, str):
-            told = read_traceback(note)
-            match = _decide(_told_matches(told), "")
-            if SIMULATED_LABEL in note:
-                match = Match(SIMULATED, SIMULATED_LABEL, name)
-            if match is not None:
-                return match
+        if not isinstance(note, str):
+            continue
+        if SIMULATED_LABEL in note:
+            return Match(SIMULATED, SIMULATED_LABEL, name)
+        match = _decide(_told_matches(read_traceback(note)), name)
+        if match is not None:
+            return match
     return None
 
 

@@ -18,6 +18,7 @@ MAX_EXCEPTIONS = 200
 
 _HEADER = re.compile(r"Traceback[^\n]{0,80}\(most recent call last\)")
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?:\(\w{1,80}\))?)(?:: ?(.*)|:?$)", re.DOTALL)
+_TELLING = re.compile(r"\.|(?:Error|Exception|Interrupt|Exit|Group)$")
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _GUTTER = re.compile(r" {0,200}\| ?")
 _DIVIDER = re.compile(r" {0,200}\+(?:-\+)?-{3,}(?: [0-9.]{1,10} -+)?\s*")
@@ -48,10 +49,7 @@ def split_message(message: str) -> tuple[str, list[Told]]:
     if not found:
         return message, []
     line = message.rfind("\n", 0, found.start()) + 1
-    told = read_traceback(message[line:])
-    if told:
-        told[-1].link = "cause"
-    return message[:line], told
+    return message[:line], read_traceback(message[line:])
 
 
 def read_traceback(text: str) -> list[Told]:
@@ -76,6 +74,7 @@ class _Reader:
         self.told: list[Told] = []
         self.frames: list[str] = []
         self.in_frames = True
+        self.headed = False  # whether a traceback has begun; before that only a telling name is an exception's
         self.at = 0  # where the next exception goes: before the one that contains it, after the one it follows
         self.link: Link = ""
 
@@ -88,6 +87,7 @@ class _Reader:
         elif line.startswith('  File "') or _HEADER.search(line):
             if not self.in_frames:
                 self._expect(self.at, "cause")
+            self.headed = True
             self.frames.append(line)
         elif self.in_frames:
             self._maybe_exception(line)
@@ -104,7 +104,7 @@ class _Reader:
 
     def _maybe_exception(self, line: str) -> None:
         found = None if line[:1].isspace() else _EXCEPTION.fullmatch(line)
-        if not found or len(self.told) >= MAX_EXCEPTIONS:
+        if not found or len(self.told) >= MAX_EXCEPTIONS or not (self.headed or _TELLING.search(found[1])):
             self.frames.append(line)
             return
         self.told.insert(self.at, Told(found[1], [found[2] or ""], "\n".join(self.frames), self.link))

@@ -31,7 +31,7 @@ LOADERS = (
     rule("worker/shared_memory_object", "runtime", "A shared-memory object of a worker failed.",
          r"\bunable to (?:write to|open|mmap|resize)\b[^\n]{0,80}</?torch_"),
     rule("worker/worker_socket", "FileNotFoundError ConnectionRefusedError", "The channel of a dead worker.",
-         "/(?:pymp-|torch_[0-9])",
+         r"/pymp-\w+/|/torch_[0-9]+_[0-9]+",
          quoted=True),
     rule("worker/worker_start", "runtime", "A worker could not start.",
          r"\bAn attempt has been made to start a new process before\b"),
@@ -230,6 +230,10 @@ BUILDS = (
          r"\bcompiled using NumPy 1\.x\b",
          r"\bNumpy is not available\b",
          r"\bmodule compiled against ABI version\b"),
+    rule("build/version_conflict", "runtime ImportError VersionConflict", "Versions do not fit.",
+         r"\bcompiled with different CUDA\b",
+         r"\bdetected CUDA version \([^)\n]{1,20}\) mismatches\b",
+         r"\bis required for a normal functioning of this module\b"),
     rule("build/module_not_found", "ImportError ModuleNotFoundError", "A package is missing or does not fit.",
          FIRST_LINE,
          quoted=True),
@@ -268,10 +272,6 @@ BUILDS = (
          r"\bunsupported display driver\b"),
     rule("build/bitsandbytes_setup", "runtime", "The package found no CUDA libraries.",
          r"\bCUDA Setup failed despite\b"),
-    rule("build/version_conflict", "runtime ImportError VersionConflict", "Versions do not fit.",
-         r"\bcompiled with different CUDA\b",
-         r"\bdetected CUDA version \([^)\n]{1,20}\) mismatches\b",
-         r"\bis required for a normal functioning of this module\b"),
 )
 
 OTHERS = (

@@ -14,6 +14,7 @@ from typing import Any
 from watcherml.api.record import Run
 
 _OPENERS = ("init", "Run", "start")
+_OF_THE_SHELL = ("IPython", "ipykernel")
 
 
 @dataclass
@@ -46,8 +47,9 @@ class ActiveRuns:
         cannot be seen yet it is settled at the end of the cell, when every ``with`` of the cell has been left.
         """
         found = OpenRun(run, cell, threading.current_thread() is threading.main_thread())
-        if found.main_thread and cell is not None and not opened_by_with(caller_of_package()):
-            for earlier in self._replaceable():
+        waiting = self._replaceable() if found.main_thread and cell is not None else []
+        if waiting and not opened_by_with(sys._getframe()):
+            for earlier in waiting:
                 if earlier.cell == cell or _named_in_with(earlier.run, cell_source, names):
                     earlier.replaced_by = earlier.replaced_by or run.run_id
                 else:
@@ -95,27 +97,39 @@ class ActiveRuns:
         self._tell(f"WatcherML: run {run.run_id} was not finished. It ends as {word}: {reason}.")
 
 
-def caller_of_package() -> FrameType | None:
-    """Return the innermost frame outside this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "watcherml":
-        frame = frame.f_back
-    return frame
-
-
 def opened_by_with(frame: FrameType | None) -> bool:
-    """Tell whether the call that a frame is making stands in the head of a ``with``: ``with init(...) as run:``."""
-    if frame is None:
-        return False
+    """Tell whether a call in progress stands in the head of a ``with``: ``with init(...) as run:``, or a helper's.
+
+    Looked at are the frames from this one to the cell's own, as source text: no frame is kept, no variable is read.
+    """
+    innermost = True
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in _OF_THE_SHELL:
+            return False
+        if package != "watcherml":
+            if _in_head(frame, innermost):
+                return True
+            innermost = False
+        frame = frame.f_back
+    return False
+
+
+def _in_head(frame: FrameType, innermost: bool) -> bool:
+    """Tell whether a frame is at the head of a ``with``; the innermost one has to open a run there by its looks."""
     tree = _parsed("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
     if tree is None:
         return False
-    line = frame.f_lineno
-    return any(
-        isinstance(call, ast.Call) and _called(call) in _OPENERS and call.lineno <= line <= (call.end_lineno or 0)
-        for item in _with_items(tree)
-        for call in ast.walk(item.context_expr)
-    )
+    heads = [item.context_expr for item in _with_items(tree)]
+    here = [head for head in heads if head.lineno <= frame.f_lineno <= (head.end_lineno or 0)]
+    if innermost:
+        # `with init():`, or the start of a prepared run by `with run:`.
+        return any(
+            isinstance(head, (ast.Name, ast.Attribute))
+            or any(isinstance(one, ast.Call) and _called(one) in _OPENERS for one in ast.walk(head))
+            for head in here
+        )
+    return any(isinstance(head, ast.Call) for head in here)
 
 
 def _named_in_with(run: Run, source: str, names: Mapping[str, Any]) -> bool:

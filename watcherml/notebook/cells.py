@@ -54,7 +54,11 @@ class Ending:
         """Return the ending for the exception that left the cell; Ctrl-C is an interruption, ``exit()`` is none."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             return cls("ok")
-        message = redact_text(str(error)[: 10 * _MAX_MESSAGE])[:_MAX_MESSAGE]
+        try:
+            words = str(error)
+        except Exception:  # noqa: BLE001 - the person's own __str__ may do anything
+            words = ""
+        message = _storable(redact_text(words[: 10 * _MAX_MESSAGE])[:_MAX_MESSAGE])
         interrupted = isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
         return cls("interrupted" if interrupted else "error", type(error).__name__[:200], message)
 
@@ -82,7 +86,7 @@ class CellHistory:
 
     def begin(self, source: str, cell_id: str | None) -> None:
         """Note that a cell is about to be executed."""
-        cleaned = redact_text(source[:MAX_SOURCE])
+        cleaned = _storable(redact_text(source[:MAX_SOURCE]))
         # A cell magic may run its body as a cell; that body stands in the outer cell already.
         repeated = bool(self._open) and cleaned.strip() in self._open[-1][0].source
         if not repeated:
@@ -153,6 +157,11 @@ def cell_identity(info: Any, shell: Any) -> str | None:
     return None
 
 
+def _storable(text: str) -> str:
+    """Return text without lone surrogates, which neither SQLite nor a sealed document takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def fallback_id(execution_count: int | None, source: str) -> str:
     """Return a name for a cell whose front end gives none: its execution count and a short hash of its source."""
-    return f"in-{execution_count or 0}-{hashlib.sha256(source.encode('utf-8', 'replace')).hexdigest()[:12]}"
+    return f"in-{execution_count or 0}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"

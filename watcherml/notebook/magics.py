@@ -85,7 +85,7 @@ def _command(word: str) -> Command:
 
 
 def _project(session: Session, rest: str) -> Panel:
-    name = rest.strip().strip("\"'")
+    name = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
     if not name:
         chosen = record.default_project()
         return notice(f"The project is {chosen}." if chosen else "No project is set; runs take the folder's name.")

@@ -74,13 +74,14 @@ class Session:
 
     def post_run_cell(self, result: Any) -> None:
         """Record how the cell ended, keep the evidence if it failed, and give its memory back."""
-        error = result.error_before_exec if result.error_before_exec is not None else result.error_in_exec
+        # IPython 7 calls with None where its own code, a debugger for example, was left by an exception.
+        early, error = getattr(result, "error_before_exec", None), getattr(result, "error_in_exec", None)
         try:
-            self._finish_cell(error, result)
+            self._finish_cell(error if early is None else early, result, before_execution=early is not None)
         except Exception as problem:  # noqa: BLE001 - see above
             self._note(problem)
         finally:
-            error = None  # this frame must not keep what the person wants to be rid of
+            early = error = None  # this frame must not keep what the person wants to be rid of
 
     def run_started(self, run: Run) -> None:
         """Take in a run that ``init`` has just started."""
@@ -90,13 +91,13 @@ class Session:
         except Exception as problem:  # noqa: BLE001 - see above
             self._note(problem)
 
-    def _finish_cell(self, error: BaseException | None, result: Any) -> None:
+    def _finish_cell(self, error: BaseException | None, result: Any, *, before_execution: bool) -> None:
         ending = Ending.of(error)
         seq = self.cells.current
         run = self.runs.of_cell(seq)
-        self.cells.end(ending, result.execution_count, None if run is None else run.run_id)
+        self.cells.end(ending, getattr(result, "execution_count", None), None if run is None else run.run_id)
         try:
-            failures.handle(self, error, before_execution=result.error_before_exec is not None)
+            failures.handle(self, error, before_execution=before_execution)
         finally:
             if self.cells.current is None:
                 self.runs.end_cell(ending.error_type if ending.status == "error" else None)

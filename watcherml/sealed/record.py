@@ -128,6 +128,11 @@ class Record:
         return value
 
 
+def checked(annotation: Any, value: Any, path: str) -> Any:
+    """Return a value that keeps an annotated field type such as ``CampaignId``; ``InvalidRecord`` otherwise."""
+    return _coerce(annotation, value, path, False)
+
+
 def kinds() -> Mapping[str, type[Record]]:
     """Return the record classes by kind, as far as they have been imported."""
     return types.MappingProxyType(_kinds)

@@ -11,12 +11,12 @@ import os
 from typing import Any
 
 from watcherml.simulated.active import format_bytes
-from watcherml.simulated.framework import OutOfMemoryError
+from watcherml.simulated.framework import torch
 
 LABEL = "[SIMULATED memory-budgeted CPU device (no GPU)"
 
 
-class SimulatedOutOfMemoryError(OutOfMemoryError):
+class SimulatedOutOfMemoryError(torch.OutOfMemoryError):
     """An operator's result would have exceeded the declared budget of the simulated device.
 
     ``requested_bytes`` is what the operator would have added, ``allocated_bytes`` what was alive before

@@ -11,20 +11,25 @@ from typing import Any
 
 from watcherml.errors import MissingDependency
 
+
+def _missing(got: str) -> MissingDependency:
+    return MissingDependency(
+        "the simulated device",
+        expected="torch 2.4 or later in this environment",
+        got=got,
+        remedy='Install it with: pip install "torch>=2.4"',
+    )
+
+
 try:
     import torch as torch
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 except ModuleNotFoundError as error:
-    raise MissingDependency(
-        "the simulated device",
-        expected="torch 2.4 or later in this environment",
-        got=str(error),
-        remedy='Install it with: pip install "torch>=2.4"',
-    ) from error
+    raise _missing(str(error)) from error
 
-# torch 2.4 has the class only under its older name; from 2.5 on both names are the same object.
-OutOfMemoryError: Any = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
+if not hasattr(torch, "OutOfMemoryError"):  # 2.4.1 has it; before, it was known as torch.cuda.OutOfMemoryError only
+    raise _missing(f"torch {torch.__version__}")
 
 
 @functools.cache

@@ -73,6 +73,10 @@ def check_entrypoint(
                 got="one that was still running",
                 remedy="Keep training out of the module's top level.",
             ) from None
+        except OSError as error:
+            raise InvalidEntrypoint(
+                "python_executable", expected="an interpreter that can be started", got=str(error)[:300]
+            ) from None
         found = _read(out)
         if found is None:
             tail = done.stderr.decode("utf-8", "replace")[-_TAIL:].strip()

@@ -69,7 +69,7 @@ class PlanPanel(base.Panel):
         a reason or for a proposal that needs no approval, ``CampaignError`` once the campaign has started.
         """
         with self._lock:
-            proposal = self._undecided(proposal_id)
+            proposal = self._decidable(proposal_id)
             if proposal.authority == "automatic":
                 raise InvalidValue(
                     f"proposal {proposal_id}", expected="one that needs approval", got="an automatic one"
@@ -93,7 +93,7 @@ class PlanPanel(base.Panel):
         Raises ``NotFound`` for another proposal, ``CampaignError`` once the campaign has started.
         """
         with self._lock:
-            self._undecided(proposal_id)
+            self._decidable(proposal_id)
             self._authorizations.pop(proposal_id, None)
             who = rejected_by.strip()[:400] or self._approver or _UNSAID[0]
             self._rejections.setdefault(proposal_id, (who, reason.strip()[:2_000] or _UNSAID[1]))
@@ -102,12 +102,12 @@ class PlanPanel(base.Panel):
     def withdraw(self, proposal_id: str) -> base.Page:
         """Take back the decision on a proposal; raises what ``reject`` raises."""
         with self._lock:
-            self._undecided(proposal_id)
+            self._decidable(proposal_id)
             self._authorizations.pop(proposal_id, None)
             self._rejections.pop(proposal_id, None)
         return self._tell(f"The decision on {proposal_id} is taken back.")
 
-    def _undecided(self, proposal_id: str) -> Any:
+    def _decidable(self, proposal_id: str) -> Any:
         proposal = self.plan.proposal(proposal_id)
         if self._progress is not None or self._starter is not None:
             raise CampaignError("the campaign has started", expected="decisions before the start",
