@@ -54,29 +54,7 @@ def check_entrypoint(
         out = Path(folder) / "found.json"
         order = {"target": entrypoint.target, "working_directory": entrypoint.working_directory,
                  "project_root": str(root), "require_max_steps": require_max_steps, "out": str(out)}  # fmt: skip
-        try:
-            done = subprocess.run(
-                [python or sys.executable, "-m", "watcherml.trials.check_entrypoint", json.dumps(order)],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=timeout_seconds,
-                check=False,
-                env=child_environment(),
-                **new_session_options(),
-            )
-        except subprocess.TimeoutExpired:
-            raise InvalidEntrypoint(
-                "entrypoint",
-                expected=f"a module that imports within {timeout_seconds:g} s",
-                got="one that was still running",
-                remedy="Keep training out of the module's top level.",
-            ) from None
-        except OSError as error:
-            raise InvalidEntrypoint(
-                "python_executable", expected="an interpreter that can be started", got=str(error)[:300]
-            ) from None
+        done = _run_child(order, folder, python, timeout_seconds)
         found = _read(out)
         if found is None:
             tail = done.stderr.decode("utf-8", "replace")[-_TAIL:].strip()
@@ -85,6 +63,34 @@ def check_entrypoint(
     if "error" in found:
         raise InvalidEntrypoint(found["error"], expected=found["expected"], got=found["got"], remedy=found["remedy"])
     return EntrypointCheck(entrypoint, tuple(found["parameters"]), CodeIdentity(found["files"]))
+
+
+def _run_child(
+    order: dict[str, Any], folder: str, python: str | None, timeout_seconds: float
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [python or sys.executable, "-m", "watcherml.trials.check_entrypoint", json.dumps(order)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=timeout_seconds,
+            check=False,
+            env=child_environment(),
+            **new_session_options(),
+        )
+    except subprocess.TimeoutExpired:
+        raise InvalidEntrypoint(
+            "entrypoint",
+            expected=f"a module that imports within {timeout_seconds:g} s",
+            got="one that was still running",
+            remedy="Keep training out of the module's top level.",
+        ) from None
+    except OSError as error:
+        raise InvalidEntrypoint(
+            "python_executable", expected="an interpreter that can be started", got=str(error)[:300]
+        ) from None
 
 
 def child_environment() -> dict[str, str]:
