@@ -23,50 +23,17 @@ def storage(tmp_path, monkeypatch):
     return Storage(tmp_path / ".watcherml")
 
 
-OOM_TEXT = (
-    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB of which 3.00 MiB is"
-    " free. Including non-PyTorch memory, this process has 7.90 GiB memory in use. Of the allocated memory 7.10 GiB"
-    " is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated."
-)
-
-# A training function without torch that runs out of memory above batch 16, as far as its text goes.
-ENTRYPOINT = f"""
-import json, pathlib, time
-OOM = {OOM_TEXT!r}
-
-def train(config, max_steps=None):
-    steps = config["training_steps"] if max_steps is None else min(max_steps, config["training_steps"])
-    time.sleep(config.get("seconds", 0))
-    if config["batch_size"] > 16 and not config["gradient_checkpointing"]:
-        raise RuntimeError(OOM)
-    return {{"steps_completed": steps, "val_loss": 0.4}}
-
-def constant(config, max_steps=None):
-    return {{"steps_completed": 50.0, "val_loss": 0.4}}
-
-def idle(config, max_steps=None):
-    if config["batch_size"] > 16:
-        raise RuntimeError(OOM)
-    return {{"val_loss": 0.4}}
-"""
-
-CONFIG = {
-    "batch_size": 64,
-    "gradient_accumulation_steps": 1,
-    "gradient_checkpointing": False,
-    "training_steps": 50,
-}
-
-
 @pytest.fixture
 def failed_run(storage, tmp_path):
     """A recorded run that died of the CUDA out-of-memory text, and ``ent.py`` beside the store."""
+    from builders import FAILED_CONFIG, OOM_TEXT, TEXT_ENTRYPOINT
+
     import watcherml
 
-    (tmp_path / "ent.py").write_text(ENTRYPOINT)
+    (tmp_path / "ent.py").write_text(TEXT_ENTRYPOINT)
 
     def fail(**changes):
-        run = watcherml.Run("demo", {**CONFIG, **changes}, storage, quiet=True)
+        run = watcherml.Run("demo", {**FAILED_CONFIG, **changes}, storage, quiet=True)
         with pytest.raises(RuntimeError, match="CUDA out of memory"):
             with run:
                 raise RuntimeError(OOM_TEXT)

@@ -176,9 +176,9 @@ def test_a_campaign_id_that_is_no_id_leaves_nothing_behind(storage, failed_run, 
 
 
 def test_hostile_names_are_text(storage, tmp_path, requirements):
-    from conftest import ENTRYPOINT, OOM_TEXT
+    from builders import OOM_TEXT, TEXT_ENTRYPOINT
 
-    (tmp_path / "ent.py").write_text(ENTRYPOINT)
+    (tmp_path / "ent.py").write_text(TEXT_ENTRYPOINT)
     name = "<script>alert(1)</script>\n\x1b[31m" + "x" * 300
     config = {"batch_size": 64, "gradient_checkpointing": False, "training_steps": 50, name: name}
     run = watcherml.Run(name, config, storage, quiet=True)

@@ -100,7 +100,7 @@ def test_a_real_group_raised_and_printed() -> None:
 
 
 NOTES = [
-    ([f"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\ntorch.OutOfMemoryError: {OOM}"], CUDA),
+    ([f'Traceback (most recent call last):\n  File "a.py", line 1, in f\ntorch.OutOfMemoryError: {OOM}'], CUDA),
     ([f"RuntimeError: {OOM}"], CUDA),
     (["step 3", f"worker said {SIMULATED}"], SIM),
     ([f"if you see {OOM} lower the batch size"], NONE),
@@ -189,7 +189,6 @@ def test_cycles_and_endless_chains_end() -> None:
 def test_classifying_changes_nothing_in_the_exception() -> None:
     inner = raised(RuntimeError(OOM))
     outer = raised(chain((inner, "cause"), (ValueError("x"), "")))
-
 
     def state() -> list[object]:
         return [(one.__traceback__, one.__cause__, one.__context__, dict(one.__dict__)) for one in (outer, inner)]

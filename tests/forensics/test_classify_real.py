@@ -68,14 +68,17 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
         return torch.zeros(2 + index)
 
 
-@pytest.mark.parametrize(("kind", "expected", "subkind"), [
-    ("oom", CUDA, "torch_caching_allocator"),
-    ("file", FILE, "errno2"),
-    ("key", WORKER, "wrapped_dataset_error"),
-    ("host", NONE, "host_oom"),
-    ("caused", FILE, "project_message"),
-    ("shape", SHAPE, "collate"),
-])
+@pytest.mark.parametrize(
+    ("kind", "expected", "subkind"),
+    [
+        ("oom", CUDA, "torch_caching_allocator"),
+        ("file", FILE, "errno2"),
+        ("key", WORKER, "wrapped_dataset_error"),
+        ("host", NONE, "host_oom"),
+        ("caused", FILE, "project_message"),
+        ("shape", SHAPE, "collate"),
+    ],
+)
 def test_a_real_worker_passes_on_what_failed_in_it(kind: str, expected: str, subkind: str) -> None:
     loader = iter(torch.utils.data.DataLoader(Samples(kind), 2, num_workers=1, multiprocessing_context="fork"))
     with pytest.raises(Exception) as caught:
@@ -170,6 +173,10 @@ def test_torchs_own_class_raised_by_hand_is_caught_under_both_names() -> None:
         except torch.OutOfMemoryError as error:
             found = classify_exception(error)
         assert found == Classification(
-            CUDA, "torch_caching_allocator", "cuda-torch-caching-allocator", RULES_VERSION,
-            "CUDA out of memory. Tried to allocate 2", "torch.OutOfMemoryError",
+            CUDA,
+            "torch_caching_allocator",
+            "cuda-torch-caching-allocator",
+            RULES_VERSION,
+            "CUDA out of memory. Tried to allocate 2",
+            "torch.OutOfMemoryError",
         )

@@ -74,9 +74,16 @@ def test_caches_of_the_shell_come_after_the_users_names() -> None:
 def test_what_holds_no_memory_of_its_own_is_skipped(tmp_path: Any) -> None:
     mapped = np.memmap(tmp_path / "file", dtype="int8", mode="w+", shape=(1000,))
     space = {
-        "module": torch, "type": torch.nn.Linear, "function": np.zeros, "none": None, 5: torch.zeros(3),
-        "meta": torch.zeros(1000, device="meta"), "mapped": mapped, "sparse": torch.eye(100).to_sparse(),
-        "error": RuntimeError(), "empty": [],
+        "module": torch,
+        "type": torch.nn.Linear,
+        "function": np.zeros,
+        "none": None,
+        5: torch.zeros(3),
+        "meta": torch.zeros(1000, device="meta"),
+        "mapped": mapped,
+        "sparse": torch.eye(100).to_sparse(),
+        "error": RuntimeError(),
+        "empty": [],
     }
     assert holders(space) == ()  # type: ignore[arg-type]
     del mapped

@@ -88,7 +88,8 @@ def texts_2_x(draw: st.DrawFn) -> tuple[str, dict[str, object]]:
         pools = f"with {printed(parked)} allocated in private pools (e.g., {facts['device_name']} Graphs), "
     capacity = draw(st.sampled_from(["capacity", "capacty"]))
     text = (
-        f"{facts['device_name']} out of memory. " + start.format(tried)
+        f"{facts['device_name']} out of memory. "
+        + start.format(tried)
         + f"GPU {facts['gpu_index']} has a total {capacity} of {total} of which {free} is free. "
         f"{''.join(sentences)}{cap}Of the allocated memory {allocated} is allocated by PyTorch, {pools}and {idle} is "
         "reserved by PyTorch but unallocated." + draw(st.sampled_from(["", HINT]))
@@ -170,63 +171,63 @@ def test_a_megabyte_of_hostile_text_takes_linear_time(unit: str) -> None:
 
 NOT_AVAILABLE = "17179869184.00 GiB"  # how 2**64 bytes are printed
 CASES = [
-    ("2**64 is not available",
-     f"CUDA out of memory. Tried to allocate 2.00 MiB. Including non-PyTorch memory, this process has {NOT_AVAILABLE} "
-     f"memory in use. Process 7 has {NOT_AVAILABLE} memory in use. ",
-     {"tried_bytes": 2**21, "process_in_use_bytes": None, "foreign_in_use_bytes": ()}),
-    ("1EB",
-     "CUDA out of memory. Tried to allocate more than 1EB memory.",
-     {"tried_bytes": None, "tried_absurd": True}),
-    ("a request no number holds",
-     f"CUDA out of memory. Tried to allocate {NOT_AVAILABLE}. GPU 0",
-     {"tried_bytes": None, "tried_absurd": True}),
-    ("zero is a figure",
-     "CUDA out of memory. Tried to allocate 2.00 MiB (GPU 3; 4.00 GiB total capacity; 0 bytes free; ",
-     {"free_bytes": 0, "gpu_index": 3, "allocated_bytes": None}),
-    ("inclusive limits",
-     "CUDA out of memory. Tried to allocate 1024.00 MiB. ",
-     {"tried_bytes": 2**30}),
-    ("no figures",
-     "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`",
-     {"device_name": "CUDA"}),
-    ("torch 0.4",
-     "cuda runtime error (2) : out of memory at a.cu:5",
-     {"device_name": "CUDA", "tried_bytes": None}),
-    ("triton",
-     "Triton Error [CUDA]: out of memory",
-     {"device_name": "CUDA"}),
-    ("hip error",
-     "HIP error: out of memory",
-     {"device_name": "HIP"}),
-    ("device-generic build",
-     "Out of memory. Tried to allocate 2.00 MiB. GPU 1 has a total capacity of 4.00 GiB of which 1 bytes is free. ",
-     {"device_name": "", "gpu_index": 1, "free_bytes": 1}),
-    ("xpu",
-     "XPU out of memory. Tried to allocate 1.71 GiB (GPU 0; 15.56 GiB total capacity; 176.00 MiB already allocated; ",
-     {"device_name": "XPU", "allocated_bytes": 176 * 2**20, "free_bytes": None}),
-    ("mps states units that we do not guess",
-     "MPS backend out of memory (MPS allocated: 15.05 GB). Tried to allocate 1.16 GB on private pool.",
-     {"device_name": "MPS", "tried_bytes": None}),
-    ("cupy",
-     "Out of memory allocating 25,600,000 bytes (allocated so far: 3,635,267,072 bytes, "
-     "limit set to: 4,000,000,000 bytes).",
-     {"tried_bytes": 25_600_000, "allocated_bytes": 3_635_267_072, "allowed_bytes": 4_000_000_000}),
-    ("tensorflow",
-     "OOM when allocating tensor on /job:localhost/device:GPU:1 by allocator GPU_1_bfc",
-     {"gpu_index": 1}),
-    ("two failures never mix",
-     "CUDA out of memory. Tried to allocate 2.00 MiB. retry: CUDA out of memory. Tried to allocate 4.00 MiB (GPU 1; "
-     "8.00 GiB total capacity; ",
-     {"tried_bytes": 2**21, "total_bytes": None, "gpu_index": None}),
-    ("prose",
-     "the trainer ran out of memory",
-     {"device_name": None}),
-    ("part of a number",
-     "1.2.3.00 GiB free; and 7,3.00 GiB free;",
-     {"free_bytes": None}),
-    ("nothing",
-     "",
-     {"device_name": None, "op": None, "simulated": False, "rounding_bytes": {}}),
+    (
+        "2**64 is not available",
+        f"CUDA out of memory. Tried to allocate 2.00 MiB. Including non-PyTorch memory, this process has {NOT_AVAILABLE} "
+        f"memory in use. Process 7 has {NOT_AVAILABLE} memory in use. ",
+        {"tried_bytes": 2**21, "process_in_use_bytes": None, "foreign_in_use_bytes": ()},
+    ),
+    ("1EB", "CUDA out of memory. Tried to allocate more than 1EB memory.", {"tried_bytes": None, "tried_absurd": True}),
+    (
+        "a request no number holds",
+        f"CUDA out of memory. Tried to allocate {NOT_AVAILABLE}. GPU 0",
+        {"tried_bytes": None, "tried_absurd": True},
+    ),
+    (
+        "zero is a figure",
+        "CUDA out of memory. Tried to allocate 2.00 MiB (GPU 3; 4.00 GiB total capacity; 0 bytes free; ",
+        {"free_bytes": 0, "gpu_index": 3, "allocated_bytes": None},
+    ),
+    ("inclusive limits", "CUDA out of memory. Tried to allocate 1024.00 MiB. ", {"tried_bytes": 2**30}),
+    ("no figures", "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`", {"device_name": "CUDA"}),
+    ("torch 0.4", "cuda runtime error (2) : out of memory at a.cu:5", {"device_name": "CUDA", "tried_bytes": None}),
+    ("triton", "Triton Error [CUDA]: out of memory", {"device_name": "CUDA"}),
+    ("hip error", "HIP error: out of memory", {"device_name": "HIP"}),
+    (
+        "device-generic build",
+        "Out of memory. Tried to allocate 2.00 MiB. GPU 1 has a total capacity of 4.00 GiB of which 1 bytes is free. ",
+        {"device_name": "", "gpu_index": 1, "free_bytes": 1},
+    ),
+    (
+        "xpu",
+        "XPU out of memory. Tried to allocate 1.71 GiB (GPU 0; 15.56 GiB total capacity; 176.00 MiB already allocated; ",
+        {"device_name": "XPU", "allocated_bytes": 176 * 2**20, "free_bytes": None},
+    ),
+    (
+        "mps states units that we do not guess",
+        "MPS backend out of memory (MPS allocated: 15.05 GB). Tried to allocate 1.16 GB on private pool.",
+        {"device_name": "MPS", "tried_bytes": None},
+    ),
+    (
+        "cupy",
+        "Out of memory allocating 25,600,000 bytes (allocated so far: 3,635,267,072 bytes, "
+        "limit set to: 4,000,000,000 bytes).",
+        {"tried_bytes": 25_600_000, "allocated_bytes": 3_635_267_072, "allowed_bytes": 4_000_000_000},
+    ),
+    (
+        "tensorflow",
+        "OOM when allocating tensor on /job:localhost/device:GPU:1 by allocator GPU_1_bfc",
+        {"gpu_index": 1},
+    ),
+    (
+        "two failures never mix",
+        "CUDA out of memory. Tried to allocate 2.00 MiB. retry: CUDA out of memory. Tried to allocate 4.00 MiB (GPU 1; "
+        "8.00 GiB total capacity; ",
+        {"tried_bytes": 2**21, "total_bytes": None, "gpu_index": None},
+    ),
+    ("prose", "the trainer ran out of memory", {"device_name": None}),
+    ("part of a number", "1.2.3.00 GiB free; and 7,3.00 GiB free;", {"free_bytes": None}),
+    ("nothing", "", {"device_name": None, "op": None, "simulated": False, "rounding_bytes": {}}),
 ]
 
 

@@ -212,9 +212,7 @@ def test_the_wrapper_that_sys_remembers_is_released_with_its_cause(
     assert not hasattr(sys, "last_value") and not hasattr(sys, "last_traceback") and not hasattr(sys, "last_type")
 
 
-def test_another_failure_that_sys_remembers_is_not_touched(
-    watched: list[weakref.ref[Big]], remember: Remember
-) -> None:
+def test_another_failure_that_sys_remembers_is_not_touched(watched: list[weakref.ref[Big]], remember: Remember) -> None:
     other = fail(nested, [])
     remember(other)
     release_frames(fail(nested, watched))

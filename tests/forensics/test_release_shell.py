@@ -85,7 +85,9 @@ SHELL = """
 def run_shell(mode: str, keep: str, act: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SHELL), mode, keep, act],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]

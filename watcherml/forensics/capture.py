@@ -33,7 +33,7 @@ History = Callable[[], "list[dict[str, Any]] | None"]
 def capture(run: Run, error: BaseException, history: History | None = None) -> Capsule:
     """Return the capsule of a failure; every piece of evidence is there or missing with a reason."""
     found = classify_exception(error)
-    text = redact.redact_text(str(error))
+    text = redact.redact_text(exception_text(error))
     device = _device(error, found)
     phase = phase_of_exception(error)
     memory, diagnosis = _memory(error, text, found, device, phase, run.last_step)
@@ -42,10 +42,10 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
         subkind=found.subkind,
         rule=found.rule,
         rules_version=found.rules_version,
-        matched=redact.redact_text(found.matched),
+        matched=redact.redact_text(_printable(found.matched)),
         exception_type=_type_name(error),
         message=text[:200_000],
-        traceback=redact.redact_text("".join(traceback.format_exception(error)))[-200_000:],
+        traceback=redact.redact_text(_printable("".join(traceback.format_exception(error))))[-200_000:],
         phase=phase,
         step=run.last_step,
         where=_where(error)[:2000],
@@ -66,9 +66,22 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
     )
 
 
+def exception_text(error: BaseException) -> str:
+    """Return ``str(error)`` as text that can be stored; an exception that cannot be printed says so."""
+    try:
+        return _printable(str(error))
+    except Exception as problem:  # noqa: BLE001 - the user's own __str__
+        return f"<its text could not be made: {type(problem).__name__}>"
+
+
+def _printable(text: str) -> str:
+    # A lone surrogate has no UTF-8 form; its escape shows what was there.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _device(error: BaseException, found: Classification) -> Device:
     if found.failure_class == "simulated_out_of_memory":
-        budget = _attribute(error, "budget_bytes") or parse(str(error)).total_bytes or 0
+        budget = _attribute(error, "budget_bytes") or parse(exception_text(error)).total_bytes or 0
         return Device("simulated", "simulated-cpu-budget", budget)
     return framework.device_here()
 

@@ -200,4 +200,3 @@ def _text(exc: BaseException) -> str:
         return str(exc)
     except Exception:  # noqa: BLE001 - an exception's own __str__ may do anything, and the type still tells something
         return ""
-

@@ -231,4 +231,3 @@ def _device_name(text: str) -> str | None:
     if bracketed:
         return bracketed[1]
     return "" if _GENERIC.search(text) else None
-

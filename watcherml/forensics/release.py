@@ -96,8 +96,17 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     surviving = [holder for holder, alive in left if alive() is not None]
     kept = tuple(sorted([*holders(_user_namespace(shell)), *surviving], key=lambda holder: -holder.bytes)[:MAX_KEPT])
     return Release(
-        cleared, count, keep_stack, before.rss, after.rss, before.cuda, after.cuda, before.simulated, after.simulated,
-        kept, _sentence(cleared, count, keep_stack, before, after, kept),
+        cleared,
+        count,
+        keep_stack,
+        before.rss,
+        after.rss,
+        before.cuda,
+        after.cuda,
+        before.simulated,
+        after.simulated,
+        kept,
+        _sentence(cleared, count, keep_stack, before, after, kept),
     )
 
 
@@ -259,4 +268,3 @@ def _gain(what: str, before: int | None, after: int | None) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
-

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from watcherml.forensics.matching import Rule
 from watcherml.forensics.rules_memory import MEMORY, SIMULATED
-from watcherml.forensics.rules_training import BUILDS, DEVICES, FILES, LOADERS, NANS, OTHERS, SHAPES
+from watcherml.forensics.rules_surroundings import BUILDS, FILES, OTHERS
+from watcherml.forensics.rules_training import DEVICES, LOADERS, NANS, SHAPES
 
 RULES_VERSION = 1
 

@@ -79,11 +79,6 @@ class CellHistory:
         """The number of the outermost cell that is being executed, None between cells."""
         return self._open[0][0].seq if self._open else None
 
-    @property
-    def current_source(self) -> str:
-        """The source of the cell that is being executed, secrets taken out."""
-        return self._open[-1][0].source if self._open else ""
-
     def begin(self, source: str, cell_id: str | None) -> None:
         """Note that a cell is about to be executed."""
         cleaned = _storable(redact_text(source[:MAX_SOURCE]))

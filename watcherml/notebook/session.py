@@ -87,7 +87,7 @@ class Session:
         """Take in a run that ``init`` has just started."""
         try:
             self._last_storage, self._store_refused = run.storage, False
-            self.runs.started(run, self.cells.current, self.cells.current_source, self.shell.user_ns)
+            self.runs.started(run, self.cells.current)
         except Exception as problem:  # noqa: BLE001 - see above
             self._note(problem)
 
@@ -100,7 +100,7 @@ class Session:
             failures.handle(self, error, before_execution=before_execution)
         finally:
             if self.cells.current is None:
-                self.runs.end_cell(ending.error_type if ending.status == "error" else None)
+                self.runs.end_cell(seq, ending.error_type if ending.status == "error" else None)
             self._write_cells()
 
     def _write_cells(self) -> None:

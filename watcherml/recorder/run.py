@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from watcherml.errors import InvalidValue, RunError
 from watcherml.platform import this_process
@@ -58,6 +58,7 @@ class Run:
         self.config, self.redacted_paths = redact.redact_config(converted)
         self.run_id = run_id or ids.new_id(self.project, self.storage.clock())
         self.status = "new"
+        self.entered = False  # whether a `with` will end it
         self.last_step: int | None = None
         self.logging_gap = 0
         self.last_metrics: dict[str, float] = {}
@@ -129,10 +130,13 @@ class Run:
             self.record_failure(error)
             self._close("failed", f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."))
 
-    def interrupt(self, reason: str) -> None:
-        """End a run that neither finished nor failed, for example because another one took its place."""
+    def interrupt(self, reason: str, status: Literal["interrupted", "failed"] = "interrupted") -> None:
+        """End a run that did not finish, for example because another one took its place.
+
+        ``failed`` is for a run whose failure has been recorded and whose exception is gone.
+        """
         if self.status == "running":
-            self._close("interrupted", reason)
+            self._close(status, reason)
 
     def record_failure(self, error: BaseException) -> None:
         """Capture the evidence of a failure without ending the run."""
@@ -148,6 +152,7 @@ class Run:
             self._safely(lambda: self.storage.runs.note(self.run_id, {"failure": facts}))
 
     def __enter__(self) -> Run:
+        self.entered = True
         return self.start() if self.status == "new" else self
 
     def __exit__(

@@ -9,6 +9,7 @@ from typing import Any
 
 from watcherml.contract.identity import CodeIdentity
 from watcherml.errors import InvalidValue
+from watcherml.forensics.capture import exception_text
 from watcherml.forensics.classify import classify_exception
 from watcherml.forensics.oom_message import parse
 from watcherml.forensics.phases import phase_of_exception
@@ -89,7 +90,7 @@ def peak_of(kind: str) -> Peak | None:
 def failure_of(error: BaseException) -> Failure:
     """Return the classified failure with redacted text."""
     found = classify_exception(error)
-    text = redact.redact_text(str(error))
+    text = redact.redact_text(exception_text(error))
     kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     return Failure(
         failure_class=found.failure_class,
