@@ -173,8 +173,8 @@ NOT_AVAILABLE = "17179869184.00 GiB"  # how 2**64 bytes are printed
 CASES = [
     (
         "2**64 is not available",
-        f"CUDA out of memory. Tried to allocate 2.00 MiB. Including non-PyTorch memory, this process has {NOT_AVAILABLE} "
-        f"memory in use. Process 7 has {NOT_AVAILABLE} memory in use. ",
+        "CUDA out of memory. Tried to allocate 2.00 MiB. Including non-PyTorch memory, this process has "
+        f"{NOT_AVAILABLE} memory in use. Process 7 has {NOT_AVAILABLE} memory in use. ",
         {"tried_bytes": 2**21, "process_in_use_bytes": None, "foreign_in_use_bytes": ()},
     ),
     ("1EB", "CUDA out of memory. Tried to allocate more than 1EB memory.", {"tried_bytes": None, "tried_absurd": True}),
@@ -200,7 +200,8 @@ CASES = [
     ),
     (
         "xpu",
-        "XPU out of memory. Tried to allocate 1.71 GiB (GPU 0; 15.56 GiB total capacity; 176.00 MiB already allocated; ",
+        "XPU out of memory. Tried to allocate 1.71 GiB (GPU 0; 15.56 GiB total capacity; "
+        "176.00 MiB already allocated; ",
         {"device_name": "XPU", "allocated_bytes": 176 * 2**20, "free_bytes": None},
     ),
     (
