@@ -16,7 +16,7 @@ from watcherml.forensics.evidence import NAMES, Evidence, missing, present
 from watcherml.forensics.oom_message import OomMessage, parse
 from watcherml.forensics.phases import frames, phase_of_exception
 from watcherml.forensics.shortfall import shortfall
-from watcherml.forensics.text import mebibytes
+from watcherml.forensics.text import amount
 from watcherml.recorder import framework, machine, redact
 from watcherml.recorder.run import Run
 from watcherml.sealed.device import Device
@@ -234,5 +234,5 @@ def _headline(failure: FailureFacts, device: Device, memory: MemoryFacts, diagno
     phase = f" in {failure.phase}" if failure.phase != "unknown" else ""
     text = f"{name} ran out of memory{phase}{where}."
     if memory.requested_bytes is not None and memory.free_bytes is not None:
-        text += f" {mebibytes(memory.requested_bytes)} were asked for and {mebibytes(memory.free_bytes)} were free."
+        text += f" {amount(memory.requested_bytes)} were asked for and {amount(memory.free_bytes)} were free."
     return f"{text} {diagnosis.sentence}"

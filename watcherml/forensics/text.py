@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 
-def mebibytes(value: int | None) -> str:
-    """Return ``12.2 GiB`` or ``96.0 MiB``; ``an unknown amount`` for None."""
+def amount(value: int | None) -> str:
+    """Return ``12.20 GiB``, ``96.0 MiB`` or ``68.5 KiB``; ``an unknown amount`` for None."""
     if value is None:
         return "an unknown amount"
-    return f"{value / 2**30:.2f} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.1f} MiB"
+    for unit, size, digits in (("GiB", 2**30, 2), ("MiB", 2**20, 1), ("KiB", 2**10, 1)):
+        if abs(value) >= size:
+            return f"{value / size:.{digits}f} {unit}"
+    return f"{value} bytes"

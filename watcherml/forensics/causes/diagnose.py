@@ -5,7 +5,7 @@ from __future__ import annotations
 from watcherml.forensics.capsule import Cause, Diagnosis
 from watcherml.forensics.causes import guards, outside
 from watcherml.forensics.causes.vector import Vector
-from watcherml.forensics.text import mebibytes
+from watcherml.forensics.text import amount
 
 RULES_VERSION = 1
 
@@ -30,12 +30,12 @@ def diagnose(vector: Vector) -> Diagnosis:
         sentence = "The message gives no sizes, so the shortfall is not known."
         return _make("insufficient_evidence", vector, [], excluded, unknown, sentence)
     where = f" in {vector.phase}" if vector.phase != "unknown" else ""
-    shown = f"{mebibytes(short)} were missing{where}"
+    shown = f"{amount(short)} were missing{where}"
     if unknown or vector.phase == "unknown":
         gap = unknown[0].sentence if unknown else "The phase could not be told from the traceback."
         return _make("insufficient_evidence", vector, [], excluded, unknown, f"{shown}. {gap}")
-    sentence = f"{shown}: the device was full of this training's own tensors ({mebibytes(vector.allocated)} of"
-    sentence += f" {mebibytes(vector.capacity)})."
+    sentence = f"{shown}: the device was full of this training's own tensors ({amount(vector.allocated)} of"
+    sentence += f" {amount(vector.capacity)})."
     return _make("capacity_bound", vector, [], excluded, unknown, sentence)
 
 

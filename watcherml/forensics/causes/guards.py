@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watcherml.forensics.capsule import Cause
 from watcherml.forensics.causes.vector import Vector
-from watcherml.forensics.text import mebibytes
+from watcherml.forensics.text import amount
 
 
 def sufficient(vector: Vector) -> list[Cause]:
@@ -12,7 +12,7 @@ def sufficient(vector: Vector) -> list[Cause]:
     if _above(vector.allocated, vector.capacity):
         return [
             _cause("C25", "driver oversubscription", vector.allocated,
-                   f"torch holds {mebibytes(vector.allocated)}, more than the device's {mebibytes(vector.capacity)}:"
+                   f"torch holds {amount(vector.allocated)}, more than the device's {amount(vector.capacity)}:"
                    " the driver is lending system memory.")
         ]  # fmt: skip
     if vector.missing is not None and vector.missing.high <= 0:
@@ -23,8 +23,8 @@ def sufficient(vector: Vector) -> list[Cause]:
     if _above(vector.requested, vector.capacity):
         return [
             _cause("C2", "request larger than the device", vector.requested,
-                   f"One request of {mebibytes(vector.requested)} exceeds the whole device"
-                   f" ({mebibytes(vector.capacity)}): look at the shapes in that line.")
+                   f"One request of {amount(vector.requested)} exceeds the whole device"
+                   f" ({amount(vector.capacity)}): look at the shapes in that line.")
         ]  # fmt: skip
     return []
 

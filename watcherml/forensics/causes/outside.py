@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watcherml.forensics.capsule import Cause
 from watcherml.forensics.causes.vector import Vector
-from watcherml.forensics.text import mebibytes
+from watcherml.forensics.text import amount
 
 # A CUDA context with its libraries takes 0.3-0.8 GiB; only what lies above counts (reasoned, not measured here).
 CONTEXT_BYTES = 800 * 2**20
@@ -20,6 +20,6 @@ def place(vector: Vector) -> tuple[list[Cause], list[Cause]]:
         return [Cause("C4", names, None, ("EV-5",), sentence)], []
     above = max(0, outside - (0 if vector.device_kind == "simulated" else CONTEXT_BYTES))
     if above < CONTRIBUTES * max(vector.missing.low, 1):
-        return [], [Cause("C4", names, outside, ("EV-5",), f"Only {mebibytes(outside)} lie outside torch.")]
-    sentence = f"{mebibytes(outside)} lie outside torch; which process holds them was not measured."
+        return [], [Cause("C4", names, outside, ("EV-5",), f"Only {amount(outside)} lie outside torch.")]
+    sentence = f"{amount(outside)} lie outside torch; which process holds them was not measured."
     return [Cause("C4", names, outside, ("EV-5",), sentence)], []
