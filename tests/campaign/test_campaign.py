@@ -79,6 +79,44 @@ def test_an_edited_entrypoint_is_another_workload(storage, failed_run, requireme
     assert any("code.ent.py" in check.name and check.outcome == "fail" for check in result.verdict.checks)
 
 
+def test_an_edited_late_import_is_another_workload(storage, failed_run, requirements, tmp_path):
+    run_id = failed_run()
+    (tmp_path / "late.py").write_text("VALUE = 0.4\n")
+    (tmp_path / "lazy.py").write_text(
+        "import ent, pathlib\n"
+        "def train(config, max_steps=None):\n"
+        "    found = ent.train(config, max_steps)\n"
+        "    import late\n"
+        "    if max_steps is None:\n"
+        "        path = pathlib.Path(late.__file__)\n"
+        "        path.write_text(path.read_text() + '# edited\\n')\n"
+        "    return found\n"
+    )
+    result = recover(storage, run_id, requirements, "lazy:train")
+    assert not result.verified and result.reason_code == "confirmation_failed"
+    assert any(check.name == "code.same" and check.outcome == "fail" for check in result.verdict.checks)
+
+
+def test_changed_data_is_another_workload(storage, failed_run, requirements, tmp_path):
+    from builders import OOM_TEXT
+
+    failed_run()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("one")
+    run = watcherml.Run(
+        "demo", {"batch_size": 64, "gradient_checkpointing": False, "training_steps": 50}, storage, quiet=True
+    )
+    with pytest.raises(RuntimeError), run:
+        run.set_dataset(tmp_path / "data")
+        raise RuntimeError(OOM_TEXT)
+    assert recover(storage, run.run_id, requirements).verified
+    (tmp_path / "data" / "a.txt").write_text("two")
+    result = recover(storage, run.run_id, requirements)
+    assert not result.verified
+    assert any(check.name.endswith("identity.dataset_fingerprint") and check.outcome == "fail"
+               for check in result.verdict.checks)  # fmt: skip
+
+
 def test_an_approved_proposal_runs_and_an_unapproved_one_does_not(storage, failed_run, tmp_path):
     (tmp_path / "seq.py").write_text(
         "def train(config, max_steps=None):\n"

@@ -43,6 +43,27 @@ def test_a_whole_chain_is_verified_and_says_on_what():
     assert all(check.outcome == "pass" for check in verdict.checks)
 
 
+def test_data_that_the_failed_run_recorded_must_be_the_same():
+    from builders import contract, source
+
+    from watcherml.planning.discover import discover
+    from watcherml.planning.plan import make_plan
+
+    recorded = source(dataset_fingerprint=DIGEST)
+    capabilities, skipped = discover(recorded.config)
+    made = make_plan(
+        contract(recorded), recorded, capabilities, skipped, include_approval_required=True, max_proposals=9
+    )
+
+    def on(fingerprint):
+        identity = MeasuredIdentity(fingerprint, None, None, "gpt", CODE)
+        trials = [Trial(one.request, one.result.replace(identity=identity)) for one in good_trials(made)]
+        return judge(tuple(trials), made=made).status
+
+    assert on(DIGEST) == "verified"
+    assert on(None) == on("sha256:" + "2" * 64) == "not_recovered"
+
+
 def test_an_approved_semantic_change_is_verified_and_an_unapproved_one_is_not():
     trials = good_trials(PLAN, "sequence-64")
     assert judge(trials, (approve(PLAN, "sequence-64"),)).status == "verified"
@@ -73,6 +94,7 @@ def without(position):
 
 
 NO_IDENTITY = MeasuredIdentity(None, None, None, None, CODE)
+DIGEST = "sha256:" + "1" * 64
 CUDA = Device("cuda", "H", 96 * MIB)
 
 LIES = {
@@ -117,6 +139,11 @@ LIES = {
         swap(4, identity=MeasuredIdentity(None, None, None, "bert", CODE)), "confirmation_failed"),
     "confirmation of other code": (
         swap(4, identity=MeasuredIdentity(None, None, None, "gpt", CodeIdentity({"ent.py": "sha256:" + "d" * 64}))),
+        "confirmation_failed"),
+    "a late import that was edited between two trials": (
+        swap(3, identity=MeasuredIdentity(None, None, None, "gpt", CodeIdentity({**CODE.files, "late.py": DIGEST})))[:4]
+        + swap(4, identity=MeasuredIdentity(
+            None, None, None, "gpt", CodeIdentity({**CODE.files, "late.py": "sha256:" + "2" * 64})))[4:],
         "confirmation_failed"),
     "confirmation without an execution": (swap(4, execution_id=None), "confirmation_failed"),
     "confirmation of another request": (swap(4, request_digest="sha256:" + "0" * 64), "confirmation_failed"),

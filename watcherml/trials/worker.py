@@ -88,8 +88,12 @@ def _attempt(request: TrialRequest, launch: Launch, counter: StepCounter) -> tup
             function = loading.load(request.entrypoint)
             attempt.files = loading.code_files(root)
             counter.hook_torch()
-            with enter():
-                returned = function(config=thaw(request.config), max_steps=request.max_steps)
+            try:
+                with enter():
+                    returned = function(config=thaw(request.config), max_steps=request.max_steps)
+            finally:
+                # What training imported on its way counts too; a file that was edited meanwhile keeps its first digest.
+                attempt.files = {**loading.code_files(root), **attempt.files}
             attempt.metrics = measure.metrics_of(returned)
             attempt.outcome = "completed"
     except InvalidValue as error:

@@ -93,6 +93,10 @@ def _peak_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
 def _identity_checks(plan: RecoveryPlan, measured: MeasuredIdentity) -> tuple[Check, ...]:
     declared = plan.contract.verification.workload_identity.declared()
     checks = [check.equal(f"identity.{name}", value, getattr(measured, name)) for name, value in declared.items()]
+    recorded = plan.source.dataset_fingerprint
+    if recorded is not None and "dataset_fingerprint" not in declared:
+        # The failed run recorded its data, so a trial on other data is a trial of another workload.
+        checks.append(check.equal("identity.dataset_fingerprint", recorded, measured.dataset_fingerprint))
     files = None if measured.code is None else measured.code.files
     for path, digest in plan.contract.code.files.items():
         checks.append(check.equal(f"code.{path}"[:400], digest, None if files is None else files.get(path)))

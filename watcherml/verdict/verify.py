@@ -9,7 +9,8 @@ The checks, in this order; each records what was required, what was observed, an
 5. ``full``: the candidate's full trial passes every check of ``eligible.trial_checks`` (bindings, authority, outcome,
    device, steps, guards, peak, identity, code)
 6. ``confirmation``: the same checks for each confirmation of the candidate that was not lost with its supervisor
-7. ``confirmations``: as many passed as the contract requires, and none of the candidate's failed
+7. ``code.same``: full trial and confirmations ran the same contents of every project file that any of them loaded
+8. ``confirmations``: as many passed as the contract requires, and none of the candidate's failed
 
 A campaign that was cut short is never verified. Everything is recomputed from the values; no flag inside them
 is trusted.
@@ -184,7 +185,7 @@ def _confirm(
         found += _named(f"confirmation {number}", trial_checks(plan, authorizations, one))
     required = plan.contract.verification.confirmation_runs
     complete = check.equal("confirmations", required, len(mine))
-    everything = (*checks, *found, complete)
+    everything = (*checks, *found, _same_code([full, *mine]), complete)
     if not check.all_pass(everything):
         return None
     return _Finding(
@@ -195,6 +196,17 @@ def _confirm(
         proposal_id,
         tuple(mine),
     )
+
+
+def _same_code(trials: list[Trial]) -> Check:
+    """Check that no file of the project had two contents in the trials that loaded it, late imports included."""
+    contents: dict[str, set[str]] = {}
+    for one in trials:
+        code = one.result.identity.code if one.result.identity else None
+        for path, content in (code.files if code else {}).items():
+            contents.setdefault(path, set()).add(content)
+    differing = sorted(path for path, found in contents.items() if len(found) > 1)
+    return check.holds("code.same", "one content of each file", differing[0] if differing else "one", not differing)
 
 
 def _nothing_confirmed(
@@ -212,6 +224,7 @@ def _nothing_confirmed(
     runs = plan.contract.verification.confirmation_runs
     required = f"a candidate with a full trial and {runs} confirmations that pass"
     evidence: tuple[Check, ...] = (*checks, check.holds("confirmed candidate", required, "none", False))
+    evidence += (_same_code(fulls + confirmations),) if confirmations else ()
     for one in fulls + confirmations:
         evidence += _named(f"{one.request.role} {one.request.proposal_id}", trial_checks(plan, authorizations, one))
     if confirmations:
