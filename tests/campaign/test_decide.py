@@ -119,6 +119,11 @@ def test_whatever_happens_a_campaign_ends_within_its_budget(total, confirmations
     )
 
 
-def test_good_trials_are_decided():
+def test_the_control_is_repeated_at_the_end_where_there_is_room():
     made = plan(budget=RecoveryBudget(max_full_trials=1))
-    assert ask(good_trials(made), made) == DECIDED
+    good = good_trials(made)
+    assert ask(good, made) == Next("control", None)
+    for outcome in ("oom", "completed", "timeout", "training_failed"):
+        assert ask([*good, trial(made, "control", 6, outcome=outcome)], made) == DECIDED
+    tight = plan(budget=RecoveryBudget(max_trials=5, max_probe_trials=2, max_full_trials=1))
+    assert ask(good_trials(tight), tight) == DECIDED

@@ -114,9 +114,12 @@ def run_notebook(in_jupyter_home):
 # -- a browser ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """A headless Chromium of the system."""
+    """A headless Chromium of the system.
+
+    Ends with its module: the driver keeps an event loop running in this thread, under which no later test could await.
+    """
     try:
         from playwright.sync_api import expect, sync_playwright
     except ImportError:

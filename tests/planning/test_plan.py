@@ -124,8 +124,10 @@ def test_a_plan_is_deterministic_to_the_byte():
 
 
 def test_the_control_runs_past_the_last_step_and_the_largest_gap():
-    assert control_steps(source(last_step=None, logging_gap=0)) == 2
-    assert control_steps(source(last_step=40, logging_gap=10)) == 52
+    assert control_steps(source(last_step=40, logging_gap=10), 20) == 52
+    # A run that logged nothing, or epochs: a control that stops early would pass for the wrong reason.
+    assert control_steps(source(last_step=None, logging_gap=0), 20) == 20
+    assert control_steps(source(last_step=3, logging_gap=1), 500) == 500
 
 
 def test_an_approval_is_bound_to_one_proposal_of_one_plan():

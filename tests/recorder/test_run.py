@@ -96,6 +96,11 @@ def test_ending_twice_keeps_the_first_ending(storage):
         ("loss", 1.0, -1, "step"),
         ("loss", 1.0, 1.5, "step"),
         ("loss", 1.0, "3", "step"),
+        ("loss", 1.0, math.nan, "step"),
+        ("loss", 1.0, math.inf, "step"),
+        ("loss", 1.0, 2**63, "step"),
+        ("lo\ud800ss", 1.0, None, "metric name"),
+        (["a"], 1.0, None, "metric name"),
     ],
 )
 def test_bad_metrics_are_refused_by_name(storage, name, value, step, word):
@@ -151,6 +156,29 @@ def test_a_script_that_forgets_to_finish_is_interrupted(storage):
     child = subprocess.run([sys.executable, "-c", code, str(storage.path)], capture_output=True, text=True, check=True)
     row = storage.get_run(child.stdout.strip())
     assert (row["status"], row["end_reason"]) == ("interrupted", "the process ended without finish()")
+
+
+def test_a_device_entered_after_the_start_labels_the_run(storage, capsys):
+    pytest.importorskip("torch")
+    import torch
+
+    run = watcherml.Run("demo", {}, storage).start()
+    with watcherml.simulated_device("8 MiB"):
+        torch.ones(1000)
+    run.finish()
+    assert storage.get_run(run.run_id)["device"]["kind"] == "simulated"
+    assert storage.list_runs()[0]["device_kind"] == "simulated"
+    later = start(storage)
+    later.finish()
+    assert storage.get_run(later.run_id)["device"] is None
+
+
+def test_a_project_must_be_a_name_and_is_stored_as_text(storage):
+    with pytest.raises(InvalidValue, match="project"):
+        watcherml.Run(5, {}, storage)
+    run = watcherml.Run("a\udc80b", {}, storage, quiet=True).start()
+    run.finish()
+    assert not run.problems and storage.get_run(run.run_id)["project"] == "a?b"
 
 
 def test_nested_runs_are_two_runs(storage):

@@ -20,6 +20,7 @@ def run(storage):
     import watcherml
 
     run = watcherml.Run("demo", {}, storage, quiet=True).start()
+    run._sampler.stop()  # it folds too, at moments of its own
     yield run
     run.interrupt("test over")
 
@@ -82,6 +83,18 @@ def test_every_double_reads_back(tmp_path_factory, values):
             assert read == given_value or (math.isnan(read) and math.isnan(given_value))
     finally:
         run.interrupt("done")
+
+
+def test_a_line_that_cannot_be_stored_costs_only_itself(storage, run):
+    run.log_metric("loss", 1.0, step=0)
+    path = next(storage.runs.spool_folder.glob("*"))
+    with path.open("ab") as stream:
+        for line in (b'["loss", 2.0, 99999999999999999999, 5.0]', b'["\\ud800", 2.0, 1, 5.0]', b"[1]", b"null", b"{}"):
+            stream.write(line + b"\n")
+    run.log_metric("loss", 3.0, step=2)
+    storage.settle()
+    storage.runs.fold(run.run_id)
+    assert [point["value"] for point in storage.get_metrics(run.run_id)] == [1.0, 3.0]
 
 
 def test_a_forked_child_writes_to_its_own_file(tmp_path):

@@ -114,6 +114,17 @@ def test_what_is_on_record_cannot_change(storage):
     assert not storage.audit.is_on_record("sha256:" + "1" * 64, "recovery-verdict")
 
 
+@pytest.mark.parametrize("table", ["verdicts", "trials", "trial_ends", "events"])
+def test_the_audit_trail_has_no_updates(storage, failed_run, requirements, table):
+    import watcherml
+
+    watcherml.recover_from_oom(failed_run(), "ent:constant", requirements, storage=storage)
+    column = {"verdicts": "status", "trials": "role", "trial_ends": "outcome", "events": "body"}[table]
+    with pytest.raises(StoreError, match="append-only"):
+        with storage.database.writing() as connection:
+            connection.execute(f"UPDATE {table} SET {column} = 'verified'")
+
+
 def test_a_failing_block_leaves_nothing_half_written(storage):
     with pytest.raises(ZeroDivisionError):
         with storage.database.writing() as connection:

@@ -94,6 +94,26 @@ def forges(config, max_steps=None):
             "started_at": 1.0, "wall_seconds": 1.0, "oom_kills": 0, "report": "report.json"}))
     os._exit(0)
 
+def forks_home(config, max_steps=None):
+    if os.fork() == 0:
+        return {"steps_completed": 4, "val_loss": 0.0}
+    for _ in range(3): watcherml.step()
+    time.sleep(1.0)
+    return {"steps_completed": 3, "val_loss": 0.5}
+
+def late_torch(config, max_steps=None):
+    import torch
+    return {"steps_completed": 50}
+
+def late_training(config, max_steps=None):
+    import torch
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    for _ in range(4):
+        weight.sum().backward()
+        optimizer.step()
+    return {"steps_completed": 4}
+
 def changes_config(config, max_steps=None):
     config["batch_size"] = 1
     return {"steps_completed": 5}
@@ -176,6 +196,30 @@ def test_the_result_says_what_was_measured(run_trial):
     assert result.identity.environment_fingerprint.startswith("sha256:")
     assert result.device.kind == "none" and result.peak is None
     assert 0 < result.wall_seconds <= result.gpu_seconds + 0.001
+
+
+def test_a_forked_child_that_comes_back_writes_no_report(run_trial):
+    result = run_trial("forks_home")
+    assert (result.progress.steps, result.progress.source) == (3, "marks") and result.metrics["val_loss"] == 0.5
+
+
+def test_torch_that_is_imported_late_is_watched_all_the_same(run_trial):
+    pytest.importorskip("torch")
+    idle = run_trial("late_torch")
+    assert (idle.progress.steps, idle.progress.source) == (0, "none")
+    trained = run_trial("late_training")
+    assert (trained.progress.steps, trained.progress.source) == (4, "optimizer")
+
+
+def test_guard_and_supervisor_killed_at_once_take_the_worker_with_them(run_trial):
+    request = run_trial.start("hangs")
+    wait_for(lambda: members(request.trial_id))
+    guard = run_trial.executor._running[request.trial_id][2]
+    guard.stdin.close()  # what the supervisor's death looks like
+    os.kill(guard.pid, signal.SIGKILL)
+    wait_for(lambda: not members(request.trial_id), seconds=5)
+    guard.wait()
+    assert run_trial.executor.poll(request.trial_id).outcome == "lost"
 
 
 def test_a_trial_that_ignores_sigterm_is_killed_after_its_grace(run_trial):

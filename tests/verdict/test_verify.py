@@ -109,6 +109,17 @@ LIES = {
     "control asked for another size": (
         swap(0, failure=Failure("simulated_out_of_memory", "", "E", "m", 13 * MIB, "forward")),
         "control_failed_differently"),
+    "control asked for an unknown size": (
+        swap(0, failure=Failure("simulated_out_of_memory", "", "E", "m", None, "forward")),
+        "control_failed_differently"),
+    "control ran other code": (
+        swap(0, identity=MeasuredIdentity(None, None, None, "gpt", CodeIdentity({"ent.py": DIGEST}))),
+        "control_failed_differently"),
+    "control passed with other code": (
+        swap(0, outcome="completed", failure=None,
+             identity=MeasuredIdentity(None, None, None, "gpt", CodeIdentity({"ent.py": DIGEST}))),
+        "control_failed_differently"),
+    "control whose code was not measured": (swap(0, identity=None), "control_failed_differently"),
     "control failed in another phase": (
         swap(0, failure=Failure("simulated_out_of_memory", "", "E", "m", 12 * MIB, "optimizer")),
         "control_failed_differently"),
@@ -201,6 +212,8 @@ def test_a_lost_confirmation_proves_nothing_either_way():
 def test_a_control_that_ever_passed_counts_even_if_another_failed():
     passed = trial(PLAN, "control", 6)
     assert judge((*GOOD, passed)).reason_code == "source_failure_not_reproduced"
+    slow = trial(PLAN, "control", 6, outcome="timeout")
+    assert judge((*GOOD, slow)).status == "verified"
 
 
 def test_nothing_to_try_and_nothing_approved():

@@ -146,7 +146,7 @@ class Campaign:
         if state != "ended":
             raise CampaignError(
                 f"campaign {self.campaign_id} has no supervisor ({state})",
-                remedy=f"Nothing is running any more; resume it with `watcher resume {self.campaign_id}`.",
+                remedy=f"Resume it with `watcher resume {self.campaign_id}`.",
             )
         return self.result()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.ranking import Ranked
 from watcherml.protocol.request import Role
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import Ending
@@ -39,8 +40,9 @@ def decide(
     """Return the next trial, or the ending once success or failure is proved or the trial budget is spent.
 
     Order: control, probes in the plan's order until there are as many survivors as full trials are allowed, full
-    trials, then confirmations of the best-ranked. A lost trial used its place in the budget but proves nothing,
-    so it is run again if there is room.
+    trials, confirmations of the best-ranked, and, where the budget has room, the control once more: a failure that only
+    the first process of a campaign meets (a cold cache, a neighbour on the device) passes then. A lost trial used its
+    place in the budget but proves nothing, so it is run again if there is room.
     """
     state = _State(plan, authorizations, rejected, trials)
     if not plan.proposals:
@@ -49,7 +51,7 @@ def decide(
         control = state.control()
         if control is not None:
             return control
-    return state.probe() or state.full() or state.confirm() or DECIDED
+    return state.probe() or state.full() or state.confirm() or state.closing_control() or DECIDED
 
 
 class _State:
@@ -84,6 +86,13 @@ class _State:
             return Next("control", None) if self.probes_left > 0 and self.total_left > 0 else DECIDED
         return None if judge_control(self.plan, controls[-1]).finding == "reproduced" else DECIDED
 
+    def closing_control(self) -> Next | None:
+        """Return a second control if a candidate is confirmed and there is room for one."""
+        confirmed = any(self._confirmed(one.proposal_id) for one in self.ranked())
+        once = self.plan.contract.control and len(self.tried("control")) == 1
+        room = self.probes_left > 0 and self.total_left > 0
+        return Next("control", None) if confirmed and once and room else None
+
     def waiting(self) -> list[str]:
         """Return the survivors that have had no full trial yet."""
         done = {one.request.proposal_id for one in self.tried("full")}
@@ -112,9 +121,9 @@ class _State:
         return None
 
     def confirm(self) -> Next | None:
-        for ranked in rank(self.plan, self.authorizations, self.known).order:
-            mine = [one for one in self.tried("confirmation") if one.request.proposal_id == ranked.proposal_id]
-            if not all(check.all_pass(trial_checks(self.plan, self.authorizations, one)) for one in mine):
+        for ranked in self.ranked():
+            mine = self._confirmations_of(ranked.proposal_id)
+            if not self._all_hold(mine):
                 continue
             owed = self.confirmations - len(mine)
             if owed <= 0:
@@ -122,3 +131,17 @@ class _State:
             if owed <= self.total_left:
                 return Next("confirmation", ranked.proposal_id)
         return None
+
+    def ranked(self) -> tuple[Ranked, ...]:
+        """Return the eligible candidates, best first."""
+        return rank(self.plan, self.authorizations, self.known).order
+
+    def _confirmations_of(self, proposal_id: str) -> list[Trial]:
+        return [one for one in self.tried("confirmation") if one.request.proposal_id == proposal_id]
+
+    def _all_hold(self, trials: list[Trial]) -> bool:
+        return all(check.all_pass(trial_checks(self.plan, self.authorizations, one)) for one in trials)
+
+    def _confirmed(self, proposal_id: str) -> bool:
+        mine = self._confirmations_of(proposal_id)
+        return len(mine) >= self.confirmations and self._all_hold(mine)

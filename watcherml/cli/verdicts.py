@@ -45,7 +45,9 @@ def summary(result: RecoveryResult, *, color: bool = False) -> str:
     """Return what the verifier found in a screenful: counts of passed checks, and each check that did not pass."""
     verdict, standing = result.verdict, result.standing
     word = verdict_words(verdict, standing)
-    headline = plain.wrap(f"{word[:1].upper()}{word[1:]}: {verdict.sentence}", "  ", "  ")
+    shown = f"{word[:1].upper()}{word[1:]}"
+    repeated = verdict.sentence.startswith(shown)  # a verified sentence says its own word
+    headline = plain.wrap(verdict.sentence if repeated else f"{shown}: {verdict.sentence}", "  ", "  ")
     lines = [plain.paint(line, verdict_tone(verdict, standing), color) for line in headline]
     if verdict.device_kind == "simulated":
         lines += plain.wrap(terms.SIMULATED_NOTE, "  ", "  ")

@@ -99,7 +99,11 @@ def _status(session: Session, rest: str) -> Panel:
     run, storage = session.runs.newest(), session.storage()
     state = f"{run.run_id}, running" if run is not None else "none is open; start one with watcherml.init(config=...)"
     where = str(storage.path) + ("" if storage.exists else " (made by the first run)")
-    kept = "kept for %debug" if session.keep_frames else "given back after a cell ran out of memory"
+    kept = (
+        "a cell that runs out of memory keeps its frames"
+        if session.keep_frames
+        else ("a cell that runs out of memory gives it back at once")
+    )
     rows = [
         ("Run", state),
         ("Project", record.default_project() or "the folder's name"),

@@ -55,15 +55,19 @@ def make_plan(
         capabilities=capabilities,
         proposals=tuple(proposals),
         skipped=tuple(left_out),
-        control_max_steps=control_steps(source),
+        control_max_steps=control_steps(source, contract.verification.minimum_progress_steps),
         notes=_notes(contract, proposals),
         planner_version=PLANNER_VERSION,
     )
 
 
-def control_steps(source: Source) -> int:
-    """Return the steps of the control trial: past the last seen step and the largest gap between two of them."""
-    return (source.last_step or 0) + source.logging_gap + 2
+def control_steps(source: Source, minimum_progress_steps: int) -> int:
+    """Return the steps of the control trial: past the last seen step and the largest gap between two of them.
+
+    Never fewer than a full run has to make: a run that logged nothing, or logged epochs, says little about the
+    optimizer step at which it died, and a control that stops too early would pass for the wrong reason.
+    """
+    return max((source.last_step or 0) + source.logging_gap + 2, minimum_progress_steps)
 
 
 def automatic_ids(plan: RecoveryPlan) -> tuple[str, ...]:

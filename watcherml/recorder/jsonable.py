@@ -20,9 +20,9 @@ _MAX_TEXT = 100_000
 def to_jsonable(value: Any) -> tuple[Any, list[str]]:
     """Return a JSON copy of a value and the paths whose value cannot be given back as it was.
 
-    Mappings, dataclasses, Namespaces and plain objects with ``__dict__`` become objects, sequences become lists,
-    numpy and 0-dim torch numbers become numbers. A Path, dtype, NaN, enum, set, callable or cycle becomes text
-    and is listed. Never raises.
+    Mappings, dataclasses and Namespaces become objects, sequences become lists, numpy and 0-dim torch numbers become
+    numbers. A Path, dtype, NaN, enum, set, callable, cycle or any other object becomes text and is listed. Never
+    raises.
     """
     lossy: list[str] = []
     return _convert(value, "", lossy, frozenset()), lossy
@@ -88,6 +88,8 @@ def _foreign(value: Any, path: str, lossy: list[str], inside: frozenset[int]) ->
         text = str(value) if not callable(value) else getattr(value, "__qualname__", type(value).__name__)
     except Exception:  # noqa: BLE001 - a foreign object's __str__
         text = f"<{type(value).__name__}>"
+    if " object at 0x" in text:
+        text = f"<{type(value).__qualname__}>"  # an address would make each run's configuration another one
     return _lose(text[:1_000], path, lossy)
 
 

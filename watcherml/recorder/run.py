@@ -18,6 +18,8 @@ from watcherml.errors import InvalidValue, RunError
 from watcherml.platform import this_process
 from watcherml.recorder import dataset, environment, framework, ids, jsonable, machine, receipt, redact, source
 from watcherml.recorder.sampler import Sampler
+from watcherml.sealed.device import Device
+from watcherml.simulated import active as simulated_registry
 from watcherml.store.journal import Spool
 from watcherml.store.runs import NewRun
 from watcherml.store.storage import Storage
@@ -26,7 +28,8 @@ T = TypeVar("T")
 # Called with the run and the exception when training fails; makes the capsule. Bound by the api layer.
 FailurePort = Callable[["Run", BaseException], None]
 
-_METRIC_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
+_METRIC_NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+_MAX_STEP = 2**53 - 1
 _GATHER_TIMEOUT_SECONDS = 20.0
 
 
@@ -51,7 +54,11 @@ class Run:
         quiet: bool = False,
     ) -> None:
         self.storage = storage if isinstance(storage, Storage) else Storage(storage)
-        self.project = (project or Path.cwd().name or "project")[:400]
+        if project is not None and not isinstance(project, str):
+            raise InvalidValue("project", expected="a name", got=f"{project!r:.80} ({type(project).__name__})")
+        # A folder's name may hold bytes that are no UTF-8.
+        name = (project or Path.cwd().name or "project")[:400]
+        self.project = name.encode("utf-8", "replace").decode("utf-8")
         converted, self.lossy_paths = jsonable.to_jsonable({} if config is None else config)
         if not isinstance(converted, dict):
             raise InvalidValue("config", expected="a mapping of names to values", got=type(config).__name__)
@@ -63,6 +70,8 @@ class Run:
         self.logging_gap = 0
         self.last_metrics: dict[str, float] = {}
         self.dataset_path: str | None = None
+        self._device: Device | None = None
+        self._device_before: object = None
         self.problems: list[str] = []
         self._role, self._campaign_id, self._trial_id = role, campaign_id, trial_id
         self._on_failure = on_failure
@@ -83,7 +92,9 @@ class Run:
         if self.status != "new":
             raise RunError(f"run {self.run_id} cannot start", expected="a new run", got=f"one that is {self.status}")
         self.status = "running"
+        self._device_before = simulated_registry.last()
         device = framework.device_here()
+        self._device = None if device.kind == "none" else device
         self._safely(
             lambda: self.storage.runs.add(
                 NewRun(
@@ -141,9 +152,7 @@ class Run:
     def record_failure(self, error: BaseException) -> None:
         """Capture the evidence of a failure without ending the run."""
         self.join_facts()
-        device = framework.device_here()
-        if device.kind != "none":
-            self._safely(lambda: self.storage.runs.note(self.run_id, {}, device.to_data()))
+        self._note_device()
         if self._on_failure is not None:
             port = self._on_failure
             self._safely(lambda: port(self, error))
@@ -170,7 +179,7 @@ class Run:
 
         Raises ``InvalidValue`` naming the metric if the name, value or step is of the wrong kind.
         """
-        if name not in self._names:
+        if not isinstance(name, str) or name not in self._names:
             if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
                 raise InvalidValue("metric name", expected="1 to 256 printable characters", got=repr(name)[:80])
             self._names.add(name)
@@ -220,8 +229,8 @@ class Run:
 
     def _step(self, step: Any) -> int:
         number = as_number(step, "step")
-        if number != int(number) or number < 0:
-            raise InvalidValue("step", expected="a whole number of at least 0", got=repr(step)[:80])
+        if not 0 <= number <= _MAX_STEP or number != int(number):  # the first also refuses NaN
+            raise InvalidValue("step", expected="a whole number from 0 to 2**53 - 1", got=repr(step)[:80])
         found = int(number)
         if self.last_step is not None and found > self.last_step:
             self.logging_gap = max(self.logging_gap, found - self.last_step)
@@ -233,6 +242,7 @@ class Run:
             return  # a forked child does not end its parent's run
         self.status = status
         self._sampler.stop()
+        self._safely(self._note_device)
         self._safely(lambda: self._deliver(self._sampler.sample()))
         self.join_facts()
         self._spool.close()
@@ -240,6 +250,18 @@ class Run:
         self._safely(
             lambda: self.storage.runs.end(self.run_id, status, reason[:400], self.storage.clock(), self.last_step)
         )
+
+    def _note_device(self) -> None:
+        """Put on record which device the run used, also one that was entered after it started."""
+        if self._device is not None:
+            return
+        found = framework.device_here()
+        used = simulated_registry.last()
+        if used is not None and used is not self._device_before and used.budget_bytes is not None:
+            found = Device("simulated", used.device_id, used.budget_bytes)
+        if found.kind != "none":
+            self._device = found
+            self.storage.runs.note(self.run_id, {}, found.to_data())
 
     def _receipt(self) -> dict[str, Any]:
         row = self.storage.runs.get(self.run_id)
@@ -271,6 +293,7 @@ class Run:
         self._safely(gather)
 
     def _deliver(self, sample: dict[str, Any]) -> None:
+        self._note_device()
         self.storage.runs.beat(self.run_id, sample["at"], self.last_step, sample)
 
     def _safely(self, action: Callable[[], T]) -> T | None:

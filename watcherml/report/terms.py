@@ -93,7 +93,7 @@ def spending_sentences(plan: RecoveryPlan) -> list[str]:
     budget = plan.contract.budget
     lines = [
         f"At worst {plural(worst_case_trials(plan), 'trial')} and {format_seconds(worst_case_seconds(plan))}"
-        f" of wall time; it stops as soon as the outcome is settled.",
+        f" of wall time; most campaigns take less.",
         f"One trial takes at most {format_seconds(budget.trial_timeout_seconds)}, a probe"
         f" {plural(budget.probe_steps or 0, 'step')}.",
     ]

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _BATCH = 2_000
+_MAX_STEP = 2**63 - 1  # what an INTEGER column holds
 
 
 class Spool:
@@ -96,7 +97,10 @@ def discard(connection: sqlite3.Connection, folder: Path, run_id: str) -> None:
 def _row(run_id: str, line: bytes) -> tuple[str, str, int | None, float | None, str | None, float] | None:
     try:
         name, value, step, at = json.loads(line)
-    except ValueError:
-        return None  # a line torn by a full disk; its neighbours are whole
+        name.encode("utf-8")
+        if step is not None and abs(step) > _MAX_STEP:
+            return None
+    except (ValueError, TypeError, AttributeError):
+        return None  # torn by a full disk, or not ours; its neighbours are whole and must not be lost with it
     special = None if math.isfinite(value) else {math.inf: "inf", -math.inf: "-inf"}.get(value, "nan")
     return run_id, name, step, None if special else value, special, at

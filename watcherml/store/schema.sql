@@ -156,6 +156,9 @@ CREATE TABLE trial_ends (
     ended_at REAL NOT NULL
 );
 
+CREATE TRIGGER trials_never_change BEFORE UPDATE ON trials BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END;
+CREATE TRIGGER ends_never_change BEFORE UPDATE ON trial_ends BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END;
+
 CREATE TABLE verdicts (
     campaign_id TEXT PRIMARY KEY REFERENCES campaigns (campaign_id),
     digest TEXT NOT NULL REFERENCES records (digest),
@@ -166,3 +169,5 @@ CREATE TABLE verdicts (
     device_kind TEXT NOT NULL,
     at REAL NOT NULL
 );
+CREATE TRIGGER verdicts_never_change BEFORE UPDATE ON verdicts
+BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from watcherml.protocol.result import Failure, MeasuredIdentity, Peak, Progress
 from watcherml.recorder import dataset, environment, framework, redact, source
 from watcherml.recorder.run import as_number
 from watcherml.recorder.steps import StepCounter
+from watcherml.sealed.device import Device
 from watcherml.simulated import active
 
 OOM_CLASSES = ("cuda_out_of_memory", "simulated_out_of_memory")
@@ -54,7 +56,7 @@ def progress_of(counter: StepCounter, claimed: float | None) -> Progress:
     """
     if counter.marks:
         return Progress(counter.marks, "marks", claimed)
-    if counter.watches_optimizers:
+    if counter.watches_optimizers or "torch" in sys.modules:
         steps = counter.optimizer_steps
         return Progress(steps, "optimizer" if steps else "none", claimed)
     if claimed is not None and claimed >= 1:
@@ -85,6 +87,14 @@ def peak_of(kind: str) -> Peak | None:
     ]
     reserved, allocated = max(peaks)
     return Peak("cuda", "torch allocator, largest device", int(allocated), int(reserved))
+
+
+def simulated_device_used() -> Device:
+    """Return the simulated device that was really entered in this process, as it describes itself."""
+    device = active.last()
+    if device is None or device.budget_bytes is None:
+        return Device("none")
+    return Device("simulated", device.device_id, device.budget_bytes)
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.errors import BindingError, InvalidValue
-from watcherml.platform import write_atomically
+from watcherml.platform import die_with_parent, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.protocol.result import Failure, Peak, WorkerOutcome, WorkerReport
 from watcherml.recorder import framework
@@ -44,6 +44,8 @@ class _Attempt:
 
 def main(argument: str) -> int:
     """Run one trial; the exit code is 0 only if the entrypoint ended well."""
+    die_with_parent()
+    process = os.getpid()
     nonce = sys.stdin.readline().strip()
     paths = TrialPaths(Path(argument).absolute().parent)
     request = TrialRequest.from_json(paths.request.read_bytes())
@@ -59,6 +61,8 @@ def main(argument: str) -> int:
     counter = StepCounter()
     run = _open_run(request, launch)
     error, attempt = _attempt(request, launch, counter)
+    if os.getpid() != process:
+        os._exit(0)  # a child that the entrypoint forked came back here; the report is its parent's
     claimed = attempt.metrics.get(request.progress_metric)
     report = WorkerReport(
         request_digest=request.digest,
@@ -87,7 +91,7 @@ def _attempt(request: TrialRequest, launch: Launch, counter: StepCounter) -> tup
             loading.arrange(root, request.entrypoint.working_directory)
             function = loading.load(request.entrypoint)
             attempt.files = loading.code_files(root)
-            counter.hook_torch()
+            counter.watch()
             try:
                 with enter():
                     returned = function(config=thaw(request.config), max_steps=request.max_steps)
@@ -108,6 +112,8 @@ def _attempt(request: TrialRequest, launch: Launch, counter: StepCounter) -> tup
     finally:
         undo()
         attempt.peak = measure.peak_of(request.device.kind)
+        if request.device.kind == "simulated":
+            attempt.device = measure.simulated_device_used()
         cuda = framework.cuda_in_use()
         if cuda is not None:
             attempt.gpus = int(cuda.device_count())
@@ -124,7 +130,6 @@ def _on_device(wanted: Device, attempt: _Attempt, counter: StepCounter) -> Itera
     if wanted.kind == "simulated":
         from watcherml.simulated.device import simulated_device
 
-        attempt.device = wanted
         counter.hook_torch()
         yield lambda: simulated_device(wanted.budget_bytes)
     elif wanted.kind == "cuda":

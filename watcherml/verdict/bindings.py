@@ -5,7 +5,7 @@ from __future__ import annotations
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.proposal import Proposal, config_digest
-from watcherml.protocol.result import Trial
+from watcherml.protocol.result import MeasuredIdentity, Trial
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
 
@@ -54,6 +54,18 @@ def authority_check(plan: RecoveryPlan, authorizations: tuple[Authorization, ...
         == (plan.digest, proposal.proposal_id, proposal.digest)
     ]
     return check.holds("authority", "approved by a person", f"approved by {bound[0]}" if bound else None, bool(bound))
+
+
+NOTHING_MEASURED = MeasuredIdentity(None, None, None, None, None)
+
+
+def code_checks(plan: RecoveryPlan, measured: MeasuredIdentity) -> tuple[Check, ...]:
+    """Check that a trial loaded every sealed file of the project with its sealed content."""
+    files = None if measured.code is None else measured.code.files
+    return tuple(
+        check.equal(f"code.{path}"[:400], digest, None if files is None else files.get(path))
+        for path, digest in plan.contract.code.files.items()
+    )
 
 
 def _length(plan: RecoveryPlan, role: str) -> object:

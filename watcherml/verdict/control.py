@@ -9,7 +9,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
-from watcherml.verdict.bindings import binding_checks
+from watcherml.verdict.bindings import NOTHING_MEASURED, binding_checks, code_checks
 
 # The requested size may differ this much between two runs of the same failure.
 REQUEST_TOLERANCE = 0.05
@@ -29,23 +29,27 @@ class ControlJudgement:
 def judge_control(plan: RecoveryPlan, trial: Trial) -> ControlJudgement:
     """Judge a control trial.
 
-    ``reproduced``: out of memory with the source's class, device kind, phase where both are known, and a request
-    within 5 %. ``passed``: it ended well. ``different``: training failed otherwise. ``inconclusive``: a limit or the
-    system ended it.
+    ``reproduced``: running the sealed code it ran out of memory with the source's class, device kind, phase where both
+    are known, and a request within 5 %. ``passed``: it ended well. ``different``: it failed otherwise, or is not this
+    plan's. ``inconclusive``: a limit or the system ended it.
     """
     result = trial.result
     bindings = binding_checks(plan, trial)
     if not check.all_pass(bindings):
         return ControlJudgement("different", "The control trial does not belong to this plan.", bindings)
-    if result.outcome == "completed":
-        return ControlJudgement("passed", _passed_sentence(plan, trial), bindings)
     if result.outcome in ("timeout", "killed", "exited", "host_oom", "lost"):
         return ControlJudgement("inconclusive", f"The control trial gave no answer: {result.sentence}"[:2000], bindings)
-    checks = bindings + _same_failure(plan, trial)
+    code = code_checks(plan, result.identity or NOTHING_MEASURED)
+    checks = bindings + code
+    if check.all_pass(checks) and result.outcome == "completed":
+        return ControlJudgement("passed", _passed_sentence(plan, trial), checks)
+    if check.all_pass(code):
+        checks += _same_failure(plan, trial)
     if check.all_pass(checks):
         return ControlJudgement("reproduced", "The unchanged configuration failed the same way again.", checks)
-    reason = "; ".join(check.broken(checks)) or result.sentence
-    return ControlJudgement("different", f"The control trial failed in another way: {reason}"[:2000], checks)
+    reason = "; ".join(check.broken(checks))
+    sentence = f"The control trial failed in another way: {result.sentence} ({reason})"
+    return ControlJudgement("different", sentence[:2000], checks)
 
 
 def _same_failure(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
@@ -56,12 +60,11 @@ def _same_failure(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
         check.equal("control.device_kind", plan.contract.device.kind, result.device.kind if result.device else None),
         check.equal("control.failure_class", source.failure_class, failure.failure_class if failure else None),
     ]
-    if failure is not None and source.requested_bytes and failure.requested_bytes is not None:
-        off = abs(failure.requested_bytes - source.requested_bytes) / source.requested_bytes
+    if source.requested_bytes:
+        asked = failure.requested_bytes if failure else None
+        near = asked is not None and abs(asked - source.requested_bytes) <= REQUEST_TOLERANCE * source.requested_bytes
         required = f"{source.requested_bytes} bytes within {REQUEST_TOLERANCE:.0%}"
-        checks.append(
-            check.holds("control.requested_bytes", required, failure.requested_bytes, off <= REQUEST_TOLERANCE)
-        )
+        checks.append(check.holds("control.requested_bytes", required, asked, near))
     if failure is not None and _known(source.phase) and _known(failure.phase):
         checks.append(check.equal("control.phase", source.phase, failure.phase))
     return tuple(checks)

@@ -8,9 +8,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.result import MeasuredIdentity, Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
-from watcherml.verdict.bindings import authority_check, binding_checks, proposal_of
-
-_EMPTY = MeasuredIdentity(None, None, None, None, None)
+from watcherml.verdict.bindings import NOTHING_MEASURED, authority_check, binding_checks, code_checks, proposal_of
 
 
 def trial_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], trial: Trial) -> tuple[Check, ...]:
@@ -25,7 +23,7 @@ def trial_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], 
         *progress_checks(plan, trial.result),
         *(_guard_check(guard, trial.result) for guard in plan.contract.verification.metric_guards),
         *_peak_checks(plan, trial.result),
-        *_identity_checks(plan, trial.result.identity or _EMPTY),
+        *_identity_checks(plan, trial.result.identity or NOTHING_MEASURED),
     )
 
 
@@ -40,6 +38,7 @@ def probe_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], 
         *binding_checks(plan, trial),
         *_outcome_checks(plan, trial.result),
         check.holds("probe.steps", "at least 1 step", steps, bool(steps)),
+        *code_checks(plan, trial.result.identity or NOTHING_MEASURED),
         *_peak_checks(plan, trial.result),
     )
 
@@ -97,10 +96,7 @@ def _identity_checks(plan: RecoveryPlan, measured: MeasuredIdentity) -> tuple[Ch
     if recorded is not None and "dataset_fingerprint" not in declared:
         # The failed run recorded its data, so a trial on other data is a trial of another workload.
         checks.append(check.equal("identity.dataset_fingerprint", recorded, measured.dataset_fingerprint))
-    files = None if measured.code is None else measured.code.files
-    for path, digest in plan.contract.code.files.items():
-        checks.append(check.equal(f"code.{path}"[:400], digest, None if files is None else files.get(path)))
-    return tuple(checks)
+    return (*checks, *code_checks(plan, measured))
 
 
 def _budget(plan: RecoveryPlan) -> object:

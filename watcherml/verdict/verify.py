@@ -5,7 +5,7 @@ The checks, in this order; each records what was required, what was observed, an
 1. ``ids``: trial, run, request and execution ids are unique over the campaign
 2. ``budget``: no more trials of any role than the contract allows
 3. ``authorization``: each authorization is bound to this plan and to one of its proposals
-4. ``control``: the unchanged configuration failed the same way in a fresh process
+4. ``control``: the unchanged configuration failed the same way in a fresh process, and never passed in one
 5. ``full``: the candidate's full trial passes every check of ``eligible.trial_checks`` (bindings, authority, outcome,
    device, steps, guards, peak, identity, code)
 6. ``confirmation``: the same checks for each confirmation of the candidate that was not lost with its supervisor
@@ -72,7 +72,8 @@ def verify(
 def _integrity(
     campaign_id: str, plan: RecoveryPlan, authorizations: tuple[Authorization, ...], trials: tuple[Trial, ...]
 ) -> tuple[Check, ...]:
-    checks = [check.equal("campaign_id", campaign_id, one.request.campaign_id) for one in trials]
+    campaigns = {one.request.campaign_id for one in trials} - {campaign_id}
+    checks = [check.equal("campaign_id", campaign_id, min(campaigns, default=campaign_id))]
     ids = {
         "ids.trial": [one.request.trial_id for one in trials],
         "ids.run": [one.request.run_id for one in trials],
@@ -85,7 +86,7 @@ def _integrity(
         )
         for name, found in ids.items()
     ]
-    budget, required = plan.contract.budget, plan.contract.verification
+    budget = plan.contract.budget
     roles = [one.request.role for one in trials]
     for name, limit, count in (
         ("budget.trials", budget.max_trials, len(trials)),
@@ -98,7 +99,6 @@ def _integrity(
         bound = one.plan_digest == plan.digest and known.get(one.proposal_id) == one.proposal_digest
         name = f"authorization.{one.proposal_id}"[:400]
         checks.append(check.holds(name, "bound to this plan and proposal", "bound" if bound else "not bound", bound))
-    checks.append(check.holds("confirmations.required", "at least 1", required.confirmation_runs, True))
     return tuple(checks)
 
 
@@ -151,8 +151,10 @@ def _control(plan: RecoveryPlan, trials: tuple[Trial, ...], checks: tuple[Check,
     if not judged:
         missing = check.holds("control", "reproduces the failure", None, False)
         return _Finding("stopped", "control_missing", "No control trial was run.", (*checks, missing))
-    # A lost control may have been run again; what it showed last counts, and one that passed always does.
-    decisive = next((one for one in judged if one.finding == "passed"), judged[-1])
+    # There may be several: one that was lost, and one at the end. One that passed always counts: then the failure
+    # comes and goes, and no change of the configuration can be given credit for its absence.
+    found = {one.finding: one for one in reversed(judged)}
+    decisive = found.get("passed") or found.get("reproduced") or judged[-1]
     together = (*checks, *decisive.checks)
     if decisive.finding == "reproduced":
         return (*decisive.checks, check.holds("control", "reproduces the failure", "reproduced", True))
