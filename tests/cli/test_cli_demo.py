@@ -49,7 +49,7 @@ def test_each_trial_is_shown_with_its_peak_beside_the_budget(told):
     _, shown = told
     lines = [line.split() for line in part(shown, "4. Trials", "5. Verdict").splitlines() if " peak " in line]
     roles = [words[0] for words in lines]
-    assert roles[0] == "control" and roles[-2:] == ["full", "confirmation"] and "probe" in roles
+    assert roles[0] == "control" and roles[-3:] == ["full", "confirmation", "control"] and "probe" in roles
     assert all("of 96.0 MiB [" in " ".join(words) for words in lines)
     assert "out of memory" in " ".join(lines[0]) and f"completed {demo.STEPS} steps" in " ".join(lines[-1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections import Counter
@@ -22,9 +23,8 @@ class StepCounter:
         """Count the steps of every torch optimizer from now on; needs torch to be imported already."""
         if "torch" not in sys.modules or self.watches_optimizers:
             return
-        import torch.optim.optimizer
-
-        self.attach(torch.optim.optimizer)
+        # By its name: torch.optim takes its submodule out of its own namespace.
+        self.attach(importlib.import_module("torch.optim.optimizer"))
 
     def watch(self) -> None:
         """Count optimizer steps now or as soon as torch is imported, however late that is."""
