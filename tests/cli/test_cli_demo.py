@@ -51,7 +51,7 @@ def test_each_trial_is_shown_with_its_peak_beside_the_budget(told):
     roles = [words[0] for words in lines]
     assert roles[0] == "control" and roles[-3:] == ["full", "confirmation", "control"] and "probe" in roles
     assert all("of 96.0 MiB [" in " ".join(words) for words in lines)
-    assert "out of memory" in " ".join(lines[0]) and f"completed {demo.STEPS} steps" in " ".join(lines[-1])
+    assert "out of memory" in " ".join(lines[0]) and f"completed {demo.STEPS} steps" in " ".join(lines[-2])
 
 
 def test_the_verdict_is_verified_and_says_that_the_device_is_simulated(told):
