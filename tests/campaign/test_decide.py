@@ -119,6 +119,19 @@ def test_whatever_happens_a_campaign_ends_within_its_budget(total, confirmations
     )
 
 
+def test_one_probe_is_kept_for_the_control_at_the_end():
+    made = plan(budget=RecoveryBudget(max_trials=8, max_probe_trials=4, max_full_trials=1))
+    trials = [
+        trial(made, "control", 1, outcome="oom"),
+        trial(made, "probe", 2, "batch-32x2", outcome="oom"),
+        trial(made, "probe", 3, "checkpointing", outcome="oom"),
+    ]
+    assert ask(trials, made) == DECIDED
+    bare = plan(budget=RecoveryBudget(max_trials=8, max_probe_trials=4, max_full_trials=1), control=False)
+    assert isinstance(ask([trial(bare, "probe", n, i, outcome="oom") for n, i in
+                           ((1, "batch-32x2"), (2, "checkpointing"), (3, "batch-16x4"))], bare), Next)  # fmt: skip
+
+
 def test_the_control_is_repeated_at_the_end_where_there_is_room():
     made = plan(budget=RecoveryBudget(max_full_trials=1))
     good = good_trials(made)

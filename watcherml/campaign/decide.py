@@ -29,6 +29,8 @@ class Next:
 
 
 DECIDED = Ending("decided")
+# From so many probes on, one is kept for the control at the end.
+PROBES_WITH_A_CLOSING_CONTROL = 4
 
 
 def decide(
@@ -106,7 +108,9 @@ class _State:
         return [one for one in self.candidates if one in passed and one not in done]
 
     def probe(self) -> Next | None:
-        room = self.probes_left > 0 and self.total_left > self.confirmations + 1
+        allowed = self.plan.contract.budget.max_probe_trials or 0
+        kept = 1 if self.plan.contract.control and allowed >= PROBES_WITH_A_CLOSING_CONTROL else 0
+        room = self.probes_left > kept and self.total_left > self.confirmations + 1 + kept
         enough = min(self.full_left, max(0, self.total_left - self.confirmations))
         if self.plan.contract.probe_candidates == 0 or not room or len(self.waiting()) >= enough:
             return None

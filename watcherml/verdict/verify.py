@@ -193,7 +193,7 @@ def _confirm(
     return _Finding(
         "verified",
         "verified_recovery",
-        _verified_sentence(plan, proposal_id, mine),
+        _verified_sentence(plan, proposal_id, mine, trials),
         everything,
         proposal_id,
         tuple(mine),
@@ -254,7 +254,9 @@ def _named(prefix: str, checks: tuple[Check, ...]) -> tuple[Check, ...]:
     return tuple(one.replace(name=f"{prefix}: {one.name}"[:400]) for one in checks)
 
 
-def _verified_sentence(plan: RecoveryPlan, proposal_id: str, confirmations: list[Trial]) -> str:
+def _verified_sentence(
+    plan: RecoveryPlan, proposal_id: str, confirmations: list[Trial], trials: tuple[Trial, ...]
+) -> str:
     proposal = plan.proposal(proposal_id)
     changes = "; ".join(change.words for change in proposal.changes)
     peaks = [one.result.peak.compared_bytes for one in confirmations if one.result.peak]
@@ -262,12 +264,23 @@ def _verified_sentence(plan: RecoveryPlan, proposal_id: str, confirmations: list
     peak = f"peak {max(measured) / 2**20:.1f} MiB" if measured else "peak not measured"
     claimed = any(one.result.progress.source == "claimed" for one in confirmations)
     steps = " Steps are the entrypoint's own claim." if claimed else ""
-    control = "" if plan.contract.control else " The control trial was switched off."
+    control = _control_words(plan, trials)
     batch = " The effective batch changes." if proposal.effective_batch == "changed" else ""
     return (
         f"Verified on {plan.contract.device.words}: {changes}. {len(confirmations)} of {len(confirmations)} independent"
         f" confirmations kept the contract; {peak}.{batch}{steps}{control}"
         f" {_ADDRESSED[cause_addressed(plan, proposal_id)]}"
+    )
+
+
+def _control_words(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> str:
+    if not plan.contract.control:
+        return " The control trial was switched off."
+    again = sum(one.request.role == "control" and judge_control(plan, one).finding == "reproduced" for one in trials)
+    return (
+        " The unchanged configuration failed again before and after."
+        if again > 1
+        else (" The unchanged configuration failed again once, at the beginning.")
     )
 
 
