@@ -256,7 +256,7 @@ def test_a_lost_supervisor_is_said_and_resumed(slow, notebook):
     os.kill(started["pid"], signal.SIGKILL)
     wait_for(lambda: widgets(slow, "wml-resume"))
     assert "supervising process is gone" in slow.text() and f"%watcher resume {campaign_id}" in slow.text()
-    with pytest.raises(CampaignError, match="resume it with"):
+    with pytest.raises(CampaignError, match="Resume it with"):
         slow.wait(timeout=5)
     resumed = notebook.run("%watcher resume").value
     assert isinstance(resumed, ProgressPanel)
