@@ -74,19 +74,19 @@ def become_subreaper() -> bool:
         return False
 
 
-def die_with_parent() -> bool:
+def die_with_parent(parent: int) -> bool:
     """Have the system kill this process when its parent dies (Linux); False where that does not exist.
 
-    Covers the one case that nobody else can see to: guard and supervisor killed at the same moment.
+    ``parent`` is the pid of the process that started this one; if it has died already, this one ends at once. Covers
+    the one case that nobody else can see to: guard and supervisor killed at the same moment.
     """
-    parent = os.getppid()
     if not sys.platform.startswith("linux"):
         return False
     try:
         done = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
     except (OSError, AttributeError):
         return False
-    if os.getppid() != parent:  # it died before the call
+    if os.getppid() != parent:
         os._exit(1)
     return bool(done)
 

@@ -127,6 +127,8 @@ def test_one_probe_is_kept_for_the_control_at_the_end():
         trial(made, "probe", 3, "checkpointing", outcome="oom"),
     ]
     assert ask(trials, made) == DECIDED
+    lost = trial(made, "probe", 2, "batch-32x2", outcome="lost")
+    assert ask([trials[0], lost, trials[2]], made) == Next("probe", "batch-32x2")
     bare = plan(budget=RecoveryBudget(max_trials=8, max_probe_trials=4, max_full_trials=1), control=False)
     assert isinstance(ask([trial(bare, "probe", n, i, outcome="oom") for n, i in
                            ((1, "batch-32x2"), (2, "checkpointing"), (3, "batch-16x4"))], bare), Next)  # fmt: skip

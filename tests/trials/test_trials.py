@@ -211,9 +211,11 @@ def test_torch_that_is_imported_late_is_watched_all_the_same(run_trial):
     assert (trained.progress.steps, trained.progress.source) == (4, "optimizer")
 
 
-def test_guard_and_supervisor_killed_at_once_take_the_worker_with_them(run_trial):
+@pytest.mark.parametrize("after", [0.0, 0.2, 1.5])
+def test_guard_and_supervisor_killed_at_once_take_the_worker_with_them(run_trial, after):
     request = run_trial.start("hangs")
     wait_for(lambda: members(request.trial_id))
+    time.sleep(after)
     guard = run_trial.executor._running[request.trial_id][2]
     guard.stdin.close()  # what the supervisor's death looks like
     os.kill(guard.pid, signal.SIGKILL)

@@ -109,7 +109,8 @@ class _State:
 
     def probe(self) -> Next | None:
         allowed = self.plan.contract.budget.max_probe_trials or 0
-        kept = 1 if self.plan.contract.control and allowed >= PROBES_WITH_A_CLOSING_CONTROL else 0
+        lost = len(self.trials) > len(self.known)  # a lost trial has eaten a place; candidates come first then
+        kept = int(self.plan.contract.control and allowed >= PROBES_WITH_A_CLOSING_CONTROL and not lost)
         room = self.probes_left > kept and self.total_left > self.confirmations + 1 + kept
         enough = min(self.full_left, max(0, self.total_left - self.confirmations))
         if self.plan.contract.probe_candidates == 0 or not room or len(self.waiting()) >= enough:

@@ -22,7 +22,7 @@ import psutil
 from watcherml.platform import become_subreaper, new_session_options, signal_name, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.trials.logs import CappedLog
-from watcherml.trials.paths import MARKER, TrialPaths
+from watcherml.trials.paths import GUARD, MARKER, TrialPaths
 
 _POLL_SECONDS = 0.05
 _SWEEP_SECONDS = 5.0
@@ -76,6 +76,7 @@ class Guard:
             **os.environ,
             **dict(self.request.environment),
             MARKER: self.request.trial_id,
+            GUARD: str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
         }
         if self.request.device.kind == "simulated":

@@ -30,3 +30,5 @@ class TrialPaths:
 
 # Every process of a trial inherits this variable, so that none can hide from the sweep by leaving its session.
 MARKER = "WATCHERML_TRIAL"
+# The guard's pid, so that a worker whose guard died before it could look does not mistake its new parent for it.
+GUARD = "WATCHERML_GUARD"

@@ -26,7 +26,7 @@ from watcherml.recorder.steps import StepCounter, count_here
 from watcherml.sealed.device import Device
 from watcherml.sealed.record import thaw
 from watcherml.trials import loading, measure
-from watcherml.trials.paths import TrialPaths
+from watcherml.trials.paths import GUARD, TrialPaths
 
 
 @dataclass
@@ -44,7 +44,8 @@ class _Attempt:
 
 def main(argument: str) -> int:
     """Run one trial; the exit code is 0 only if the entrypoint ended well."""
-    die_with_parent()
+    if os.environ.get(GUARD, "").isdigit():
+        die_with_parent(int(os.environ[GUARD]))
     process = os.getpid()
     nonce = sys.stdin.readline().strip()
     paths = TrialPaths(Path(argument).absolute().parent)

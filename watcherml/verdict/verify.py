@@ -278,9 +278,9 @@ def _control_words(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> str:
         return " The control trial was switched off."
     again = sum(one.request.role == "control" and judge_control(plan, one).finding == "reproduced" for one in trials)
     return (
-        " The unchanged configuration failed again before and after."
+        " The control reproduced it before and after."
         if again > 1
-        else (" The unchanged configuration failed again once, at the beginning.")
+        else (" The control reproduced it once, at the beginning.")
     )
 
 
