@@ -16,7 +16,7 @@ from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import VerificationRequirements
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.permissions import InterventionPermissions
-from watcherml.errors import CampaignError, NotOnRecord
+from watcherml.errors import CampaignError, NotFound, NotOnRecord, StoreError
 from watcherml.planning.authorize import authorize, check_authorization
 from watcherml.planning.plan import approval_ids, automatic_ids
 from watcherml.protocol.authorization import Authorization
@@ -217,7 +217,7 @@ def start_recovery(
     )
     if campaign_id is not None:
         checked(CampaignId, campaign_id, "campaign_id")  # it becomes the name of a folder
-    name = campaign_id or ids.new_id(f"recovery-{plan.source.project}", storage.clock())
+    name = campaign_id or _new_id(preparation)
     Ledger.open_new(storage, name, plan, given, rejections or {}, settings)
     supervisor.spawn(storage, name)
     return Campaign(name, storage)
@@ -231,13 +231,30 @@ def run_prepared_recovery(
     **options: Any,
 ) -> RecoveryResult:
     """Run a prepared plan to its end and return the result. KeyboardInterrupt stops the campaign, then passes."""
-    campaign = start_recovery(preparation, authorizations, project_root=project_root, **options)
+    storage = preparation.storage
+    # Named here, so that an interrupt while the supervisor comes up still knows what to stop.
+    name = options.pop("campaign_id", None) or _new_id(preparation)
     try:
-        return campaign.wait()
+        return start_recovery(
+            preparation, authorizations, project_root=project_root, campaign_id=name, **options
+        ).wait()
     except KeyboardInterrupt:
-        campaign.stop("Ctrl-C in the SDK call")
-        campaign.wait()
+        stop_started(name, storage, "Ctrl-C in the SDK call")
         raise
+
+
+def stop_started(campaign_id: str, storage: Storage, by: str) -> None:
+    """End a campaign that is running or just coming up, and wait for its end; nothing if it was never put on record."""
+    try:
+        campaign = Campaign(campaign_id, storage)
+    except (NotFound, StoreError):
+        return
+    deadline = time.monotonic() + _START_SECONDS
+    while campaign.lifecycle == "prepared" and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    campaign.stop(by)
+    if campaign.lifecycle == "running":
+        campaign.wait()
 
 
 def recover_from_oom(
@@ -275,6 +292,10 @@ def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] 
 def plan_events() -> tuple[str, ...]:
     """Return the names of the events a campaign can have."""
     return tuple(value for name, value in vars(events).items() if name.isupper())
+
+
+def _new_id(preparation: RecoveryPreparation) -> str:
+    return ids.new_id(f"recovery-{preparation.plan.source.project}", preparation.storage.clock())
 
 
 def _storage(storage: Storage | str | os.PathLike[str] | None) -> Storage:
