@@ -72,7 +72,8 @@ class _State:
             if one.proposal_id not in rejected and authority_check(plan, authorizations, one).outcome == "pass"
         ]
         budget = plan.contract.budget
-        roles = [one.request.role for one in trials]
+        # A lost trial counts in the total only: its role's place is still owed.
+        roles = [one.request.role for one in self.known]
         self.confirmations = plan.contract.verification.confirmation_runs
         self.total_left = (budget.max_trials or 0) - len(trials)
         self.probes_left = (budget.max_probe_trials or 0) - roles.count("probe") - roles.count("control")

@@ -87,7 +87,8 @@ def _integrity(
         for name, found in ids.items()
     ]
     budget = plan.contract.budget
-    roles = [one.request.role for one in trials]
+    # A trial that was lost with its supervisor counts in the total only; its role's place is still owed.
+    roles = [one.request.role for one in trials if one.result.outcome != "lost"]
     for name, limit, count in (
         ("budget.trials", budget.max_trials, len(trials)),
         ("budget.probes", budget.max_probe_trials, roles.count("probe") + roles.count("control")),
