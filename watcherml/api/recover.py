@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from watcherml.api.result import RecoveryResult
-from watcherml.campaign import events, resume, supervisor
+from watcherml.campaign import resume, supervisor
 from watcherml.campaign.ledger import Ledger, Settings
 from watcherml.campaign.prepare import PrepareOptions, prepare, resolve_root
 from watcherml.contract.budget import RecoveryBudget
@@ -287,11 +287,6 @@ def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] 
     where = _storage(storage)
     resume.resume(where, campaign_id)
     return Campaign(campaign_id, where)
-
-
-def plan_events() -> tuple[str, ...]:
-    """Return the names of the events a campaign can have."""
-    return tuple(value for name, value in vars(events).items() if name.isupper())
 
 
 def _new_id(preparation: RecoveryPreparation) -> str:
