@@ -11,6 +11,7 @@ from watcherml.contract.permissions import InterventionPermissions
 from watcherml.planning.authorize import authorize
 from watcherml.planning.discover import discover
 from watcherml.planning.plan import make_plan
+from watcherml.planning.rules.allocator import with_environment
 from watcherml.protocol.plan import Source
 from watcherml.protocol.proposal import config_digest
 from watcherml.protocol.request import TrialRequest
@@ -45,8 +46,14 @@ def source(config=None, device=DEVICE, **changes):
         "last_step": 3,
         "logging_gap": 1,
         "requested_bytes": 12 * MIB,
+        "shortfall_bytes": 4 * MIB,
+        "slack_bytes": 0,
         "phase": "forward",
         "dataset_fingerprint": None,
+        "half_precision": ("bf16",),
+        "allocator": "",
+        "traits": (),
+        "ruled_out": (),
         "supports": ("micro_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
     }
     values.update(changes)
@@ -80,10 +87,19 @@ def contract(made_source, device=DEVICE, budget=None, verification=None, control
     )
 
 
-def plan(config=None, device=DEVICE, include_approval_required=True, max_proposals=16, declarations=None, **options):
-    made_source = source(config, device)
+def planned(
+    made_source,
+    device=DEVICE,
+    include_approval_required=True,
+    max_proposals=16,
+    declarations=None,
+    half="bf16",
+    **options,
+):
+    """Return the plan for a source; ``options`` go into its contract."""
     made_contract = contract(made_source, device, **options)
-    capabilities, skipped = discover(made_source.config, declarations)
+    capabilities, skipped = discover(made_source.config, declarations, half=half)
+    capabilities = with_environment(capabilities, skipped, declarations, made_source.allocator)
     return make_plan(
         made_contract,
         made_source,
@@ -92,6 +108,11 @@ def plan(config=None, device=DEVICE, include_approval_required=True, max_proposa
         include_approval_required=include_approval_required,
         max_proposals=max_proposals,
     )
+
+
+def plan(config=None, device=DEVICE, **options):
+    """Return the plan for the usual failure of a configuration."""
+    return planned(source(config, device), device, **options)
 
 
 def request(made_plan, role, number, proposal_id=None, **changes):
@@ -109,7 +130,7 @@ def request(made_plan, role, number, proposal_id=None, **changes):
         "proposal_id": proposal_id,
         "config": made_plan.source.config if proposal is None else made_plan.candidate_config(proposal_id),
         "config_digest": made_plan.contract.source_config_digest if proposal is None else proposal.config_digest,
-        "environment": {},
+        "environment": {} if proposal is None else proposal.environment,
         "entrypoint": made_plan.contract.entrypoint,
         "device": made_plan.contract.device,
         "progress_metric": made_plan.contract.progress_metric,
@@ -136,6 +157,8 @@ def result(made_request, outcome="completed", steps=None, **changes):
         "progress": Progress(steps, "optimizer", float(steps)) if good else Progress(0, "none"),
         "peak": Peak(device.kind, "tracker", 60 * MIB, None if device.kind == "simulated" else 70 * MIB),
         "identity": MeasuredIdentity(None, "sha256:" + "e" * 64, None, "gpt", CODE),
+        "knobs": (),
+        "traits": (),
         "device": device,
         "exit_code": 0 if good else 1,
         "exit_signal": None,

@@ -94,7 +94,7 @@ def test_an_edited_late_import_is_another_workload(storage, failed_run, requirem
     )
     result = recover(storage, run_id, requirements, "lazy:train")
     assert not result.verified and result.reason_code == "confirmation_failed"
-    assert any(check.name == "code.same" and check.outcome == "fail" for check in result.verdict.checks)
+    assert any(check.name == "same_code" and check.outcome == "fail" for check in result.verdict.checks)
 
 
 def test_changed_data_is_another_workload(storage, failed_run, requirements, tmp_path):

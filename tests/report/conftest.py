@@ -15,8 +15,16 @@ from watcherml.contract.identity import CodeIdentity, WorkloadIdentity
 from watcherml.contract.permissions import InterventionPermissions
 from watcherml.forensics.capsule import Capsule, Cause, Completeness, Diagnosis, FailureFacts, MemoryFacts
 from watcherml.forensics.evidence import NAMES, missing, present
-from watcherml.protocol.plan import RecoveryPlan, Skipped, Source
-from watcherml.protocol.proposal import Change, Proposal, apply_changes, config_digest
+from watcherml.protocol.plan import RecoveryPlan, RuledOut, Skipped, Source, Trait
+from watcherml.protocol.proposal import (
+    ALLOCATOR,
+    ALLOCATOR_VARIABLES,
+    Capability,
+    Change,
+    Proposal,
+    apply_changes,
+    config_digest,
+)
 from watcherml.protocol.verdict import Check, Verdict
 from watcherml.sealed.device import Device
 
@@ -176,11 +184,24 @@ def proposals(text="{}", config=CONFIG):
         ),
         proposal(
             "P4", "Expandable allocator segments", {"batch_size": 48}, text, config,
-            environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, authority="approval_required",
+            environment=dict.fromkeys(ALLOCATOR_VARIABLES, "expandable_segments:True"), authority="approval_required",
             risk="high", semantic=True, effective_batch="changed", predicted_peak_bytes=None,
             cautions=(text.format("Changes the number of updates per epoch."), text.format("BatchNorm sees less.")),
         ),
     )  # fmt: skip
+
+
+def capabilities_of(made, config):
+    """Return the controls that the proposals change, as found in a flat configuration."""
+    changes = {change.capability: change for one in made for change in one.changes}
+    found = [
+        Capability(name, change.path, change.before, "automatic", "low", False) for name, change in changes.items()
+    ]
+    if any(one.environment for one in made):
+        found.append(
+            Capability(ALLOCATOR, ALLOCATOR_VARIABLES[:1], "", "approval_required", "medium", False, "environment")
+        )
+    return tuple(found)
 
 
 def plan(text="{}", config=CONFIG, device=SIMULATED, offered=None, control=True, budget=None):
@@ -208,14 +229,16 @@ def plan(text="{}", config=CONFIG, device=SIMULATED, offered=None, control=True,
         control=control,
     )
     source = Source(
-        RUN, text.format("tomato-disease"), config, DIGEST, "simulated_out_of_memory", 12, 1, 16 * MIB,
-        "forward", None, ("micro_batch_size",),
+        RUN, text.format("tomato-disease"), config, DIGEST, "simulated_out_of_memory", 12, 1, 16 * MIB, 5 * MIB, 0,
+        "forward", None, ("bf16",), "", (Trait("batch_norm", "seen", text.format("BatchNorm2d")),),
+        ("micro_batch_size",), (RuledOut("model_cache", "C13", text.format("attention scores did not fit")),),
     )  # fmt: skip
+    made = proposals(text, config) if offered is None else offered
     return RecoveryPlan(
         contract=contract,
         source=source,
-        capabilities=(),
-        proposals=proposals(text, config) if offered is None else offered,
+        capabilities=capabilities_of(made, config),
+        proposals=made,
         skipped=(
             Skipped(text.format("optimizer_bits"), text.format("The optimizer's state is 4 % of the shortfall.")),
             Skipped("allocator_configuration", text.format("Nothing is reserved and unused.")),

@@ -114,6 +114,12 @@ def late_training(config, max_steps=None):
         optimizer.step()
     return {"steps_completed": 4}
 
+def late_batch_norm(config, max_steps=None):
+    import torch
+    norm = torch.nn.SyncBatchNorm(4)
+    for _ in range(3): watcherml.step()
+    return {"steps_completed": 3}
+
 def changes_config(config, max_steps=None):
     config["batch_size"] = 1
     return {"steps_completed": 5}
@@ -315,3 +321,18 @@ def wait_for(condition, seconds=15.0):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
     return found
+
+
+def test_a_trial_says_whether_it_built_batch_norm_however_late_torch_came(run_trial):
+    assert run_trial("late_training").traits == ()
+    result = run_trial("late_batch_norm")
+    assert result.outcome == "completed" and result.traits == ("batch_norm",)
+
+
+def test_an_allocator_setting_without_cuda_is_not_observable(run_trial):
+    from watcherml.protocol.proposal import ALLOCATOR_VARIABLES
+
+    result = run_trial("good", environment=dict.fromkeys(ALLOCATOR_VARIABLES, "expandable_segments:True"))
+    (reading,) = result.knobs
+    assert (reading.capability, reading.state) == ("allocator_configuration", "not_observable")
+    assert run_trial("good").knobs == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from watcherml.contract import limits
 from watcherml.contract.budget import RecoveryBudget
@@ -15,11 +15,13 @@ from watcherml.contract.permissions import InterventionPermissions
 from watcherml.errors import InvalidConfig, InvalidValue, RecoveryRefused
 from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.capture import OOM_CLASSES
-from watcherml.forensics.causes.diagnose import refuses, supported_capabilities
+from watcherml.forensics.causes.diagnose import refuses, ruled_out, supported_capabilities
 from watcherml.planning.discover import discover
+from watcherml.planning.equivalence import traits_of
 from watcherml.planning.plan import make_plan
-from watcherml.protocol.plan import RecoveryPlan, Skipped, Source
-from watcherml.protocol.proposal import config_digest
+from watcherml.planning.rules.allocator import with_environment
+from watcherml.protocol.plan import RecoveryPlan, RuledOut, Skipped, Source
+from watcherml.protocol.proposal import ALLOCATOR_VARIABLES, config_digest
 from watcherml.sealed.canonical import canonical_bytes
 from watcherml.store.storage import Storage
 from watcherml.trials.check_entrypoint import check_entrypoint
@@ -59,13 +61,16 @@ def prepare(
     _check_class(capsule)
     _check_config(row)
     contract = _contract(row, capsule, entrypoint, verification, budget, permissions, options)
-    capabilities, skipped = discover(row["config"], options.declarations)
+    source = source_of(row, capsule, options.declarations)
+    half = (source.half_precision or ("bf16",))[0]
+    capabilities, skipped = discover(row["config"], options.declarations, half=half)
+    capabilities = with_environment(capabilities, skipped, options.declarations, source.allocator)
     refused = refuses(capsule.diagnosis)
     if refused:
         capabilities, skipped = (), (Skipped("every intervention", refused),)
     plan = make_plan(
         contract,
-        source_of(row, capsule),
+        source,
         capabilities,
         skipped,
         include_approval_required=options.include_approval_required,
@@ -106,9 +111,11 @@ def _contract(
     )
 
 
-def source_of(row: Mapping[str, Any], capsule: Capsule) -> Source:
-    """Return what the plan keeps of a failed run."""
-    state = next((piece.data for piece in capsule.evidence if piece.id == "EV-2"), None) or {}
+def source_of(row: Mapping[str, Any], capsule: Capsule, declarations: Mapping[str, Any] | None = None) -> Source:
+    """Return what the plan keeps of a failed run; ``InvalidValue`` names a wrong declaration of the workload."""
+    evidence = {piece.id: piece.data for piece in capsule.evidence}
+    state, framework = evidence["EV-2"] or {}, evidence["EV-6"] or {}
+    memory, shortfall = capsule.memory, capsule.diagnosis.shortfall_bytes
     return Source(
         run_id=row["run_id"],
         project=row["project"],
@@ -117,11 +124,42 @@ def source_of(row: Mapping[str, Any], capsule: Capsule) -> Source:
         failure_class=capsule.failure.class_,
         last_step=capsule.failure.step,
         logging_gap=int(state.get("logging_gap", 0)),
-        requested_bytes=capsule.memory.requested_bytes,
+        requested_bytes=memory.requested_bytes,
+        shortfall_bytes=None if shortfall is None else max(0, shortfall),
+        slack_bytes=memory.reserved_unallocated_bytes,
         phase=capsule.failure.phase,
         dataset_fingerprint=row["facts"].get("dataset", {}).get("fingerprint"),
+        half_precision=_half_precision(capsule, framework),
+        allocator=_allocator(framework),
+        traits=traits_of(row["config"], tuple(framework.get("batch_norm_modules") or ()), declarations),
         supports=supported_capabilities(capsule.diagnosis),
+        ruled_out=tuple(RuledOut(*one) for one in ruled_out(capsule.diagnosis)),
     )
+
+
+# Tensor cores for bfloat16 came with compute capability 8.0, fast float16 with 7.0 (CUDA programming guide, table of
+# arithmetic throughput); torch emulates bfloat16 below, which saves memory but not time.
+_BF16_FROM, _FP16_FROM = 8, 7
+
+
+def _half_precision(capsule: Capsule, framework: Mapping[str, Any]) -> tuple[Literal["bf16", "fp16"], ...] | None:
+    """Return what the device computes natively, best first; None where its generation was not recorded."""
+    if capsule.device.kind == "simulated":
+        return ("bf16",)  # torch's CPU autocast
+    capability = framework.get("compute_capability")
+    if capsule.device.kind != "cuda" or not capability:
+        return None
+    if capability[0] >= _BF16_FROM:
+        return ("bf16", "fp16")
+    return ("fp16",) if capability[0] >= _FP16_FROM else ()
+
+
+def _allocator(framework: Mapping[str, Any]) -> str | None:
+    """Return the allocator's setting in the failed process; empty where none was set, None without torch."""
+    if "allocator_settings" not in framework:
+        return None
+    settings = framework["allocator_settings"]
+    return str(next((settings[name] for name in ALLOCATOR_VARIABLES if settings.get(name)), ""))[:400]
 
 
 def resolve_root(project_root: str) -> str:

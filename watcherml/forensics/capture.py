@@ -13,6 +13,7 @@ from watcherml.forensics.causes.diagnose import diagnose, not_memory
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.classify import Classification, classify_exception
 from watcherml.forensics.evidence import NAMES, Evidence, missing, present
+from watcherml.forensics.modules import batch_norm_modules
 from watcherml.forensics.oom_message import OomMessage, parse
 from watcherml.forensics.phases import frames, phase_of_exception
 from watcherml.forensics.shortfall import shortfall
@@ -50,7 +51,7 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
         step=run.last_step,
         where=_where(error)[:2000],
     )
-    evidence = _evidence(run, device, history)
+    evidence = _evidence(run, device, history, error if found.failure_class in OOM_CLASSES else None)
     return Capsule(
         schema_version="2.0",
         run_id=run.run_id,
@@ -126,7 +127,9 @@ def _facts(error: BaseException, stated: OomMessage, device: Device) -> tuple[Me
     ), rounding  # fmt: skip
 
 
-def _evidence(run: Run, device: Device, history: History | None) -> tuple[Evidence, ...]:
+def _evidence(
+    run: Run, device: Device, history: History | None, out_of_memory: BaseException | None
+) -> tuple[Evidence, ...]:
     facts: dict[str, Any] = {}
     try:
         facts = run.storage.runs.get(run.run_id)["facts"]
@@ -141,7 +144,7 @@ def _evidence(run: Run, device: Device, history: History | None) -> tuple[Eviden
         "EV-3": lambda: ({**machine.process_state(), "argv": facts.get("argv")}, "psutil"),
         "EV-4": lambda: (_samples(run), "sampler"),
         "EV-5": lambda: (_gpu(device), "torch"),
-        "EV-6": lambda: (framework.collect() or None, "torch"),
+        "EV-6": lambda: (_framework(out_of_memory), "torch"),
         "EV-7": lambda: (facts.get("git") if facts.get("git", {}).get("status") == "available" else None, "git"),
         "EV-8": lambda: (facts.get("environment"), "importlib.metadata"),
         "EV-9": lambda: (_without_path(facts.get("dataset")), "set_dataset"),
@@ -171,6 +174,13 @@ def _piece(name: str, collect: Callable[[], tuple[Any, str]]) -> Evidence:
         return missing(name, _REASONS.get(name, "Nothing was recorded."))
     except Exception as error:  # noqa: BLE001 - one broken source must not cost the other ten
         return missing(name, f"Could not be captured: {type(error).__name__}: {error}"[:2000])
+
+
+def _framework(out_of_memory: BaseException | None) -> dict[str, Any] | None:
+    facts = framework.collect()
+    if facts and out_of_memory is not None:
+        facts["batch_norm_modules"] = batch_norm_modules(out_of_memory)
+    return facts or None
 
 
 def _samples(run: Run) -> list[dict[str, Any]]:

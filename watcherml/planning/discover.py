@@ -2,111 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watcherml.errors import InvalidValue
-from watcherml.planning.capability import BY_NAME, CONTROLS, Control
+from watcherml.planning.capability import CONTROLS, Control, naming_key
+from watcherml.planning.controls_declared import MAX_PATH, Declaration, lookup, read_declarations
+from watcherml.planning.controls_places import Kind, Place, find_places
+from watcherml.planning.controls_precision import FLAG_KEYS, HALVES, STORAGE_KEYS, Half
 from watcherml.protocol.plan import Skipped
-from watcherml.protocol.proposal import Authority, Capability
-from watcherml.sealed.record import thaw
+from watcherml.protocol.proposal import Capability
+from watcherml.sealed.canonical import MAX_SAFE_INTEGER
 
-_TRAINING = ("train", "training", "trainer", "fit")
-_ELSEWHERE = ("eval", "evaluation", "validation", "valid", "val", "test", "testing", "inference", "predict",
-              "generation", "serving")  # fmt: skip
-_MAX_DEPTH = 8
-_ORDER: tuple[Authority, ...] = ("automatic", "approval_required")
+NOT_THERE = "The configuration has no such control."
+FORBIDDEN = "A declaration forbids changing it."
+
+# An environment variable needs no key, so that its absence says nothing.
+_NEEDS_NO_KEY = ("allocator_configuration",)
+_MAX_REASON = 2000  # characters, what a plan can hold
+_MAX_SHOWN_PATH = 300  # characters
+# What to say where no place is a candidate; the first kind that there is.
+_REASONS: tuple[Kind, ...] = ("effective", "section", "listed", "deep", "other_use")
 
 
 def discover(
-    config: Mapping[str, Any], declarations: Mapping[str, Any] | None = None
+    config: Mapping[str, Any], declarations: Mapping[str, Any] | None = None, *, half: Half = "bf16"
 ) -> tuple[tuple[Capability, ...], tuple[Skipped, ...]]:
     """Return the controls found in a configuration, and the ones that could not be used with the reason.
 
-    ``declarations`` maps a capability to ``{"path": ["section", "key"], "authority": "approval_required"}``; either
-    part may be absent. A declaration can name the path and tighten the authority, never loosen it. Raises
-    ``InvalidValue`` naming the declaration that is wrong.
+    Each of the 13 controls is in one of the two, in their order; one without any key has the reason ``NOT_THERE``.
+    Only ``allocator_configuration`` may be in neither: an environment variable needs no key. Values are those of the
+    configuration, unchanged; ``spelling.value_of`` reads them.
+
+    One key of a control is taken, several are ambiguous, whether or not one is in a training section, with these
+    exceptions: sections about another use than training are passed over; a key without a value (null) gives way to
+    one with a value; the canonical name wins over aliases in the same mapping; in a DeepSpeed section "auto" gives
+    way to a value elsewhere, and ``train_batch_size`` is the effective batch and no candidate.
+
+    ``half`` says which flag is taken of a pair ``fp16`` and ``bf16`` that are both off; a flag that is on is taken.
+    ``torch_dtype`` and ``dtype`` name how weights are kept. They give way to a mixed-precision key or flag that is
+    below fp32 already, or that says the same; where they disagree otherwise, nobody can tell what training uses.
+
+    ``declarations`` is described at ``read_declarations``; a declared path wins over every rule above. Raises
+    ``InvalidValue``, whose field starts with ``capabilities.``, for a declaration that is wrong, and for nothing else.
     """
-    plain = thaw(config)
-    declared = {name: _declaration(name, value) for name, value in (declarations or {}).items()}
+    declared = read_declarations(declarations)
+    places = find_places(config)
     found: list[Capability] = []
     skipped: list[Skipped] = []
     for control in CONTROLS:
-        path, authority = declared.get(control.name, (None, None))
-        paths = [path] if path is not None else _candidates(control, plain)
-        if not paths:
-            continue
-        if len(paths) > 1:
-            skipped.append(Skipped(control.name, _ambiguous(control, paths)))
-            continue
-        value = _lookup(plain, paths[0])
-        if not control.usable(value):
-            where = ".".join(paths[0])
-            skipped.append(Skipped(control.name, f"{where} holds {value!r:.60}; {control.wanted} is needed."[:2000]))
-            continue
-        strictest = max(control.authority, authority or control.authority, key=_ORDER.index)
-        source = "declared" if path is not None else "alias"
-        found.append(
-            Capability(control.name, paths[0], value, strictest, control.risk, control.semantic, source)  # type: ignore[arg-type]
-        )
+        declaration = declared[control.name]
+        outcome = _settle(control, declaration, _values(control, declaration, config, places, half), places)
+        if isinstance(outcome, Capability):
+            found.append(outcome)
+        elif outcome:
+            skipped.append(Skipped(control.name, outcome[:_MAX_REASON]))
     return tuple(found), tuple(skipped)
 
 
-def _candidates(control: Control, config: Any) -> list[tuple[str, ...]]:
-    paths = [path for path in _paths(config, ()) if path[-1].lower() in control.aliases]
-    training = [path for path in paths if any(key.lower() in _TRAINING for key in path[:-1])]
-    neutral = [path for path in paths if not any(_elsewhere(key) for key in path)]
-    # A training section says what training uses; without one, sections of evaluation are left out.
-    return training or neutral
-
-
-def _elsewhere(key: str) -> bool:
-    return key.lower() in _ELSEWHERE
-
-
-def _paths(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if not isinstance(value, dict) or len(path) >= _MAX_DEPTH:
-        return
-    for key, item in value.items():
-        if isinstance(item, dict):
-            yield from _paths(item, (*path, key))
-        else:
-            yield (*path, key)
-
-
-def _lookup(config: Any, path: tuple[str, ...]) -> Any:
-    value = config
-    for key in path:
-        if not isinstance(value, dict) or key not in value:
-            raise InvalidValue(f"capabilities path {'.'.join(path)}", expected="a key of the configuration", got="none")
-        value = value[key]
-    return value
-
-
-def _ambiguous(control: Control, paths: list[tuple[str, ...]]) -> str:
-    shown = ", ".join(".".join(path) for path in paths[:4])
-    example = ", ".join(f'"{key}"' for key in paths[0])
-    declare = f'Declare which one training uses: {{"{control.name}": {{"path": [{example}]}}}}.'
-    return f"{len(paths)} keys could be meant: {shown}. {declare}"[:2000]
-
-
-def _declaration(name: str, value: Any) -> tuple[tuple[str, ...] | None, Authority | None]:
-    if name not in BY_NAME:
-        raise InvalidValue(f"capabilities.{name}"[:200], expected="one of " + ", ".join(BY_NAME), got=repr(name)[:80])
-    if not isinstance(value, Mapping) or set(value) - {"path", "authority"}:
-        raise InvalidValue(f"capabilities.{name}", expected='an object with "path" and/or "authority"',
-                           got=repr(value)[:120])  # fmt: skip
-    path, authority = value.get("path"), value.get("authority")
+def _values(
+    control: Control, declaration: Declaration, config: Mapping[str, Any], places: Mapping[str, list[Place]], half: Half
+) -> list[Place]:
+    path = declaration.path
     if path is not None:
-        whole = isinstance(path, (list, tuple)) and path and all(isinstance(key, str) for key in path)
-        if not whole:
-            raise InvalidValue(f"capabilities.{name}.path", expected="a list of keys", got=repr(path)[:120])
-        path = tuple(path)
-    if authority is not None:
-        if authority not in _ORDER:
-            raise InvalidValue(f"capabilities.{name}.authority", expected="one of " + ", ".join(_ORDER),
-                               got=repr(authority)[:80])  # fmt: skip
-        if _ORDER.index(authority) < _ORDER.index(BY_NAME[name].authority):
-            raise InvalidValue(f"capabilities.{name}.authority", expected="at least as strict as the default",
-                               got=authority, remedy="A declaration can only tighten.")  # fmt: skip
-    return path, authority
+        return [Place(path, path[:-1], naming_key(path), lookup(config, path, control.name), "value", False, False)]
+    values = [place for place in places.get(control.name, []) if place.kind == "value"]
+    values = _canonical_first(control, _set(values))
+    return _precision(control, values, half) if control.name == "precision" else values
+
+
+def _settle(
+    control: Control, declaration: Declaration, values: list[Place], places: Mapping[str, list[Place]]
+) -> Capability | str:
+    """Return the capability, the reason why there is none, or "" where nothing has to be said."""
+    if declaration.forbidden:
+        return FORBIDDEN
+    if not values:
+        return _nowhere(control, places.get(control.name, []))
+    if len(values) > 1:
+        return _ambiguous(control, [place.path for place in values])
+    place = values[0]
+    if control.reading.read(place.key, place.raw) is None:
+        return f"{_shown(place.path)} holds {_shown_value(place.raw)}; {control.reading.wanted} is needed."
+    return Capability(
+        name=control.name,
+        path=place.path,
+        value=place.raw,
+        authority=declaration.authority,
+        risk=declaration.risk,
+        semantic=declaration.semantic,
+        source="alias" if declaration.path is None else "declared",
+    )
+
+
+def _set(values: list[Place]) -> list[Place]:
+    """Drop what is empty where something is set; several empty ones are as good as one."""
+    full = [place for place in values if place.raw is not None]
+    if not full:
+        return values[:1]
+    # DeepSpeed's "auto" is filled in from the arguments of the trainer around it.
+    return [place for place in full if not (place.deepspeed and _is_auto(place.raw))] or full
+
+
+def _is_auto(raw: Any) -> bool:
+    return isinstance(raw, str) and raw.strip().lower() == "auto"
+
+
+def _canonical_first(control: Control, values: list[Place]) -> list[Place]:
+    homes = {place.home for place in values if place.key == control.name}
+    return [place for place in values if place.key == control.name or place.home not in homes]
+
+
+def _precision(control: Control, values: list[Place], half: Half) -> list[Place]:
+    pairs: dict[tuple[Any, ...], list[Place]] = {}
+    for place in values:
+        # use_fp16 beside use_bf16 is a pair, use_fp16 beside bf16 is not.
+        group = ("pair", place.home, place.key[:-4]) if place.key in FLAG_KEYS else ("alone", place.path)
+        pairs.setdefault(group, []).append(place)
+    settled = [place for group in pairs.values() for place in _pair(control, group, half)]
+    storage = [place for place in settled if place.key in STORAGE_KEYS]
+    computing = [place for place in settled if place.key not in STORAGE_KEYS]
+    if len(computing) == 1:
+        present = control.reading.read(computing[0].key, computing[0].raw)
+        same = present is not None and all(control.reading.read(one.key, one.raw) == present for one in storage)
+        if same or present in HALVES:
+            return computing
+    return settled
+
+
+def _pair(control: Control, flags: list[Place], half: Half) -> list[Place]:
+    """Return the one of a pair that says what is on, or the one that could be switched on."""
+    if len({place.key for place in flags}) != len(flags) or len(flags) == 1:
+        return flags
+    present = {place.key: control.reading.read(place.key, place.raw) for place in flags}
+    on = [place for place in flags if present[place.key] == FLAG_KEYS[place.key]]
+    unreadable = [place for place in flags if present[place.key] is None]
+    # Both on, or one on that nobody can read off: not for us to say.
+    return on or unreadable[:1] or [place for place in flags if FLAG_KEYS[place.key] == half]
+
+
+def _nowhere(control: Control, places: list[Place]) -> str:
+    for kind in _REASONS:
+        place = next((place for place in places if place.kind == kind), None)
+        if place is not None:
+            return _against(control, place)
+    return "" if control.name in _NEEDS_NO_KEY else NOT_THERE
+
+
+def _against(control: Control, place: Place) -> str:
+    where = _shown(place.path)
+    if place.kind == "effective":
+        return (
+            f"{where} is DeepSpeed's effective batch: micro-batch times accumulation times devices. Add"
+            f" train_micro_batch_size_per_gpu to the configuration. Where one device trains without accumulation, it is"
+            f" the micro-batch too: declare {_declare(control, place.path)}"
+        )
+    if place.kind == "section":
+        return f"{where} is a section. Declare the key in it that counts: {_declare(control, (*place.path, 'KEY'))}"
+    if place.kind == "listed":
+        return f"{where} lies inside a list, and a path leads through sections only. Move the value into a section."
+    if place.kind == "deep":
+        return f"{where} lies more than {MAX_PATH} keys deep. Move the value further up."
+    return (
+        f"Only a section about another use than training has it: {where}."
+        f" If training reads it, declare {_declare(control, place.path)}"
+    )
+
+
+def _ambiguous(control: Control, paths: Sequence[tuple[str, ...]]) -> str:
+    shown = ", ".join(_shown(path) for path in paths[:4])
+    declare = f"Declare which one training uses: {_declare(control, paths[0])}"
+    return f"{len(paths)} keys could be meant: {shown}. {declare}"
+
+
+def _declare(control: Control, path: Sequence[str]) -> str:
+    text = json.dumps({control.name: {"path": list(path)}})
+    if len(path) > MAX_PATH or len(text) > _MAX_REASON // 4:
+        return f'its whole path as {{"{control.name}": {{"path": [...]}}}}; it is too long to be shown here.'
+    return f"{text}."
+
+
+def _shown(path: Sequence[str]) -> str:
+    # A name with line breaks or without end must not break the sentence around it.
+    keys = [key if key.isprintable() and len(key) <= 80 else f"{json.dumps(key)[:60]}..." for key in path]
+    text = ".".join(keys)
+    return text if len(text) <= _MAX_SHOWN_PATH else f"{text[: _MAX_SHOWN_PATH // 2]}...{text[-100:]}"
+
+
+def _shown_value(raw: Any) -> str:
+    if isinstance(raw, Mapping):
+        return "a section"
+    if isinstance(raw, (list, tuple)):
+        return "a list"
+    if type(raw) is int and abs(raw) > MAX_SAFE_INTEGER:
+        return "a number beyond 2**53"  # thousands of digits cannot even be printed
+    return f"{raw!r:.60}"

@@ -5,17 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watcherml.contract.contract import RecoveryContract
-from watcherml.planning.rules import checkpointing, micro_batch, sequence
-from watcherml.planning.rules.draft import Draft, Found, combine
+from watcherml.planning.rules import (
+    allocator,
+    attention,
+    cache,
+    checkpointing,
+    micro_batch,
+    offload,
+    optimizer,
+    precision,
+    sequence,
+)
+from watcherml.planning.rules.draft import Draft, Drafts, Situation, combine
 from watcherml.protocol.plan import RecoveryPlan, Skipped, Source
 from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
 
-PLANNER_VERSION = 1
-_RULES: tuple[Callable[[Found], tuple[list[Draft], list[Skipped]]], ...] = (
+PLANNER_VERSION = 2
+_RULES: tuple[Callable[[Situation], Drafts], ...] = (
     micro_batch.drafts,
     checkpointing.drafts,
     sequence.drafts,
+    precision.drafts,
+    attention.drafts,
+    offload.drafts,
+    optimizer.drafts,
+    cache.drafts,
+    allocator.drafts,
 )
+# Controls of activations; before the first batch there are none.
+_NEED_A_BATCH = ("micro_batch_size", "gradient_accumulation_steps", "gradient_checkpointing", "sequence_length",
+                 "activation_offload", "attention_backend", "memory_efficient_attention")  # fmt: skip
 
 
 def make_plan(
@@ -29,19 +48,19 @@ def make_plan(
 ) -> RecoveryPlan:
     """Return the plan: proposals in the order in which they would be tried, and what was left out and why.
 
-    Deterministic: equal arguments give equal bytes.
+    Controls that act on a diagnosed cause come first, then the gentlest change of each family. Deterministic: equal
+    arguments give equal bytes.
     """
-    found = {capability.name: capability for capability in capabilities}
+    usable, left_out = _usable(source, capabilities, skipped)
+    situation = Situation({one.name: one for one in usable}, source, contract.device.kind)
     drafts: list[Draft] = []
-    left_out = list(skipped)
     for rule in _RULES:
-        made, reasons = rule(found)
+        made, reasons = rule(situation)
         drafts += made
-        known = {one.capability for one in left_out}
-        left_out += [reason for reason in reasons if reason.capability not in known]
+        left_out += reasons
     drafts += _combinations(drafts)
     proposals: list[Proposal] = []
-    for draft in sorted(drafts, key=lambda one: (one.tier, one.slug)):
+    for draft in sorted(drafts, key=lambda one: (_indirect(situation, one), one.tier, one.slug)):
         reason = _not_permitted(draft, contract, include_approval_required)
         if not reason and len(proposals) >= max_proposals:
             reason = f"The plan holds at most {max_proposals} proposals."
@@ -80,6 +99,25 @@ def approval_ids(plan: RecoveryPlan) -> tuple[str, ...]:
     return tuple(one.proposal_id for one in plan.proposals if one.authority == "approval_required")
 
 
+def _usable(
+    source: Source, capabilities: tuple[Capability, ...], skipped: tuple[Skipped, ...]
+) -> tuple[list[Capability], list[Skipped]]:
+    """Divide the controls into those that the failure leaves open and those that it rules out, with the reason."""
+    ruled_out = {one.capability: one.sentence for one in source.ruled_out}
+    if source.phase == "load":
+        reason = "Memory ran out while the model was loaded, before any batch."
+        ruled_out = {**dict.fromkeys(_NEED_A_BATCH, reason), **ruled_out}
+    open_ones = [one for one in capabilities if one.name not in ruled_out]
+    closed = [Skipped(one.name, ruled_out[one.name]) for one in capabilities if one.name in ruled_out]
+    return open_ones, [*skipped, *closed]
+
+
+def _indirect(situation: Situation, draft: Draft) -> bool:
+    """Tell whether a draft touches no control that acts on a diagnosed cause, although there are such controls."""
+    supports = situation.source.supports
+    return bool(supports) and not any(one.name in supports for one in draft.capabilities)
+
+
 def _combinations(drafts: list[Draft]) -> list[Draft]:
     """Return each micro-batch rung together with checkpointing."""
     switches = [draft for draft in drafts if draft.rule == "checkpointing_on"]
@@ -101,7 +139,7 @@ def _seal(draft: Draft, source: Source) -> Proposal:
         proposal_id=draft.slug,
         title=draft.title,
         changes=draft.changes,
-        environment={},
+        environment=draft.environment,
         authority=draft.authority,
         risk=draft.risk,
         semantic=draft.semantic,

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from watcherml.contract import limits
 from watcherml.contract.contract import RecoveryContract
 from watcherml.errors import BindingError, InvalidValue, NotFound
-from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
+from watcherml.protocol.proposal import (
+    Authority,
+    Capability,
+    Proposal,
+    Risk,
+    UpdateTrait,
+    apply_changes,
+    config_digest,
+)
+from watcherml.sealed.canonical import canonical_bytes
 from watcherml.sealed.fields import Bound, ByteCount, Digest, Identity, Items, Json, Line, Name, RunId, Steps
 from watcherml.sealed.record import Record
+
+AUTHORITIES: tuple[Authority, ...] = ("automatic", "approval_required")
+RISKS: tuple[Risk, ...] = ("low", "medium", "high")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuledOut(Record):
+    """A control that a diagnosed cause rules out, with the cause's id and the sentence a person reads."""
+
+    capability: Name
+    cause: Name
+    sentence: Line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trait(Record):
+    """Something in the training that accumulation does not keep: who said so, and what was seen or declared."""
+
+    name: UpdateTrait
+    known_by: Literal["declared", "seen"]
+    words: Line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source(Record):
-    """What the plan needs to know of the failed run.
+    """What the plan needs to know of the failed run. None is always "not known", never zero or "none".
 
-    ``last_step`` is the last optimizer step that was seen (None: none), ``logging_gap`` the largest distance in
-    steps between two logged points; the control trial has to run past both. ``requested_bytes`` is the size
-    that could not be allocated. ``supports`` names the capabilities that act on a cause the diagnosis found.
+    ``last_step`` is the last optimizer step that was seen, ``logging_gap`` the largest distance in steps between two
+    logged points; the control trial has to run past both. Bytes: ``requested_bytes`` could not be allocated,
+    ``shortfall_bytes`` were missing, ``slack_bytes`` were reserved by the allocator and unused. ``half_precision``
+    lists what the device computes natively, best first; ``allocator`` is the setting that was in the environment.
+    ``supports`` names the controls that act on a cause the diagnosis found, ``ruled_out`` those that cannot help.
     """
 
     run_id: RunId
@@ -30,9 +63,23 @@ class Source(Record):
     last_step: Steps | None
     logging_gap: Steps
     requested_bytes: ByteCount | None
+    shortfall_bytes: ByteCount | None
+    slack_bytes: ByteCount | None
     phase: Line
     dataset_fingerprint: Identity | None
+    half_precision: tuple[Literal["bf16", "fp16"], ...] | None
+    allocator: Line | None
+    traits: Annotated[tuple[Trait, ...], Items(0, 32)]
     supports: tuple[Name, ...]
+    ruled_out: Annotated[tuple[RuledOut, ...], Items(0, 64)]
+
+    def check(self) -> None:
+        """The configuration is an object that a request can carry."""
+        if not isinstance(self.config, Mapping):
+            raise InvalidValue("Source.config", expected="an object", got=type(self.config).__name__)
+        size = len(canonical_bytes(self.config))
+        if size > limits.MAX_CONFIG_BYTES:
+            raise InvalidValue("Source.config", expected=f"at most {limits.MAX_CONFIG_BYTES} bytes", got=f"{size}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +120,33 @@ class RecoveryPlan(Record):
         ids = [proposal.proposal_id for proposal in self.proposals]
         if len(set(ids)) != len(ids):
             raise InvalidValue("RecoveryPlan.proposals", expected="unique proposal ids", got=", ".join(ids)[:200])
+        names = [capability.name for capability in self.capabilities]
+        if len(set(names)) != len(names):
+            raise InvalidValue("RecoveryPlan.capabilities", expected="each name once", got=", ".join(names)[:200])
         for proposal in self.proposals:
             self._check_proposal(proposal)
+            self._check_authority(proposal)
+
+    def _check_authority(self, proposal: Proposal) -> None:
+        """A proposal changes only controls that were found, where they were found, and is as strict as they are."""
+        where = f"RecoveryPlan.proposals.{proposal.proposal_id}"
+        found = {capability.name: capability for capability in self.capabilities}
+        for name in proposal.capabilities:
+            if name not in found:
+                raise InvalidValue(f"{where}.changes", expected="a control that was found", got=name)
+        for change in proposal.changes:
+            if change.path != found[change.capability].path:
+                expected, got = ".".join(found[change.capability].path), ".".join(change.path)
+                raise InvalidValue(f"{where}.changes.{change.capability}.path", expected=expected, got=got)
+        touched = [found[name] for name in proposal.capabilities]
+        authority = max((one.authority for one in touched), key=AUTHORITIES.index)
+        risk = max((one.risk for one in touched), key=RISKS.index)
+        if AUTHORITIES.index(proposal.authority) < AUTHORITIES.index(authority):
+            raise InvalidValue(f"{where}.authority", expected=authority, got=proposal.authority)
+        if RISKS.index(proposal.risk) < RISKS.index(risk):
+            raise InvalidValue(f"{where}.risk", expected=risk, got=proposal.risk)
+        if any(one.semantic for one in touched) and not proposal.semantic:
+            raise InvalidValue(f"{where}.semantic", expected="true", got="false")
 
     def _check_proposal(self, proposal: Proposal) -> None:
         where = f"RecoveryPlan.proposals.{proposal.proposal_id}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from watcherml.contract.entrypoint import TrainingEntrypoint
+from watcherml.protocol.proposal import Environment
 from watcherml.sealed.device import Device
 from watcherml.sealed.fields import (
     Bound,
     CampaignId,
     Digest,
     Identity,
-    Items,
     Json,
     MetricName,
     Name,
@@ -48,7 +47,7 @@ class TrialRequest(Record):
     proposal_id: ProposalId | None
     config: Json
     config_digest: Digest
-    environment: Annotated[Mapping[str, str], Items(0, 4)]
+    environment: Environment
     entrypoint: TrainingEntrypoint
     device: Device
     progress_metric: MetricName

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from watcherml.contract.identity import CodeIdentity
+from watcherml.protocol.proposal import UpdateTrait
 from watcherml.protocol.request import TrialRequest
 from watcherml.sealed.device import Device, DeviceKind
 from watcherml.sealed.fields import (
@@ -94,6 +95,18 @@ class MeasuredIdentity(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class KnobReading(Record):
+    """Whether a changed control took effect, as the trial's process saw it.
+
+    ``not_observable`` is what a worker says of a control that it cannot look at; it proves nothing either way.
+    """
+
+    capability: Name
+    state: Literal["in_effect", "not_in_effect", "not_observable"]
+    observed: Line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WorkerReport(Record):
     """Written once by the worker, after the entrypoint returned or raised."""
 
@@ -107,6 +120,8 @@ class WorkerReport(Record):
     progress: Progress
     peak: Peak | None
     identity: MeasuredIdentity
+    knobs: Annotated[tuple[KnobReading, ...], Items(0, 32)]
+    traits: Annotated[tuple[UpdateTrait, ...], Items(0, 8)]
     device: Device
     gpu_count: Annotated[int, Bound(0, 1_024, "GPUs")]
     seconds: Seconds
@@ -116,7 +131,8 @@ class WorkerReport(Record):
 class TrialResult(Record):
     """One finished trial as the supervisor puts it on record.
 
-    ``gpu_seconds`` is the charge: wall time times the GPUs visible to the trial (1 on a simulated device).
+    ``gpu_seconds`` is the charge: wall time times the GPUs visible to the trial (1 on a simulated device). ``traits``
+    are what the trial's process saw that makes accumulation another update than a large batch.
     """
 
     KIND: ClassVar[str] = "trial-result"
@@ -131,6 +147,8 @@ class TrialResult(Record):
     progress: Progress
     peak: Peak | None
     identity: MeasuredIdentity | None
+    knobs: Annotated[tuple[KnobReading, ...], Items(0, 32)]
+    traits: Annotated[tuple[UpdateTrait, ...], Items(0, 8)]
     device: Device | None
     exit_code: int | None
     exit_signal: Line | None

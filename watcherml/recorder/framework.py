@@ -57,6 +57,10 @@ def collect() -> dict[str, Any]:
             name: os.environ[name] for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if name in os.environ
         },
     }
+    cuda = cuda_in_use()
+    if cuda is not None:
+        # Decides which half precision the device computes natively.
+        facts["compute_capability"] = list(cuda.get_device_capability())
     try:
         facts["threads"] = int(torch.get_num_threads())
     except Exception:  # noqa: BLE001 - a half-imported torch has no such function yet

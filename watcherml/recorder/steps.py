@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+from watcherml.recorder.late import when_imported
 
 
 class StepCounter:
@@ -28,9 +29,8 @@ class StepCounter:
 
     def watch(self) -> None:
         """Count optimizer steps now or as soon as torch is imported, however late that is."""
-        self.hook_torch()
         if not self.watches_optimizers:
-            sys.meta_path.insert(0, _TorchFinder(self))
+            when_imported("torch.optim.optimizer", self.attach)
 
     def attach(self, module: Any) -> None:
         """Hook ``torch.optim.optimizer``, which has just been imported."""
@@ -46,30 +46,6 @@ class StepCounter:
     def optimizer_steps(self) -> int:
         """The largest count of any one optimizer: two optimizers in one loop are one step."""
         return max(self.optimizers.values(), default=0)
-
-
-class _TorchFinder:
-    """An import hook that lets the counter in when ``torch.optim.optimizer`` is loaded."""
-
-    def __init__(self, counter: StepCounter) -> None:
-        self._counter = counter
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the module's own spec with a loader that calls the counter; None for every other module."""
-        if name != "torch.optim.optimizer":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return None
-        run, attach = spec.loader.exec_module, self._counter.attach
-
-        def exec_module(module: Any) -> None:
-            run(module)
-            attach(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
 
 
 _in_trial: StepCounter | None = None

@@ -31,9 +31,10 @@ class Record:
     read as another. A subclass adds rules that span fields in ``check``; they run on every construction.
     """
 
-    __slots__ = ()
+    __slots__ = ("_digest",)
     KIND: ClassVar[str] = ""
     VERSION: ClassVar[int] = 1
+    _digest: str
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -62,7 +63,12 @@ class Record:
     @property
     def digest(self) -> str:
         """The SHA-256 over kind, version and canonical bytes, as ``sha256:<hex>``."""
-        return digest(self.KIND or type(self).__name__, self.VERSION, self.to_data())
+        try:
+            return self._digest
+        except AttributeError:  # computed once: every field is frozen to its last leaf
+            made = digest(self.KIND or type(self).__name__, self.VERSION, self.to_data())
+            object.__setattr__(self, "_digest", made)
+            return made
 
     def to_data(self) -> dict[str, Any]:
         """Return the fields as plain JSON values (fresh dicts and lists)."""

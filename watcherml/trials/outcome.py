@@ -51,6 +51,8 @@ def result_of(request: TrialRequest, ended: Exit, folder: Path) -> TrialResult:
         progress=Progress(0, "none") if report is None else report.progress,
         peak=None if report is None else report.peak,
         identity=None if report is None else report.identity,
+        knobs=() if report is None else report.knobs,
+        traits=() if report is None else report.traits,
         device=None if report is None else report.device,
         exit_code=ended.exit_code,
         exit_signal=ended.signal,

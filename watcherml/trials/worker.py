@@ -19,13 +19,13 @@ from typing import Any
 from watcherml.errors import BindingError, InvalidValue
 from watcherml.platform import die_with_parent, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
-from watcherml.protocol.result import Failure, Peak, WorkerOutcome, WorkerReport
+from watcherml.protocol.result import Failure, KnobReading, Peak, WorkerOutcome, WorkerReport
 from watcherml.recorder import framework
 from watcherml.recorder.run import Run
 from watcherml.recorder.steps import StepCounter, count_here
 from watcherml.sealed.device import Device
 from watcherml.sealed.record import thaw
-from watcherml.trials import loading, measure
+from watcherml.trials import loading, measure, observe
 from watcherml.trials.paths import GUARD, TrialPaths
 
 
@@ -38,6 +38,7 @@ class _Attempt:
     metrics: dict[str, float] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     peak: Peak | None = None
+    knobs: tuple[KnobReading, ...] = ()
     device: Device = field(default_factory=lambda: Device("none"))
     gpus: int = 1
 
@@ -61,7 +62,8 @@ def main(argument: str) -> int:
     started = time.monotonic()
     counter = StepCounter()
     run = _open_run(request, launch)
-    error, attempt = _attempt(request, launch, counter)
+    traits = observe.Traits()
+    error, attempt = _attempt(request, launch, counter, traits)
     if os.getpid() != process:
         os._exit(0)  # a child that the entrypoint forked came back here; the report is its parent's
     claimed = attempt.metrics.get(request.progress_metric)
@@ -74,6 +76,8 @@ def main(argument: str) -> int:
         progress=measure.progress_of(counter, claimed),
         peak=attempt.peak,
         identity=measure.identity_of(request, launch, attempt.files),
+        knobs=attempt.knobs,
+        traits=traits.seen,
         device=attempt.device,
         gpu_count=attempt.gpus,
         seconds=round(time.monotonic() - started, 3),
@@ -83,13 +87,16 @@ def main(argument: str) -> int:
     return 0 if report.outcome == "completed" else 1
 
 
-def _attempt(request: TrialRequest, launch: Launch, counter: StepCounter) -> tuple[BaseException | None, _Attempt]:
+def _attempt(
+    request: TrialRequest, launch: Launch, counter: StepCounter, traits: observe.Traits
+) -> tuple[BaseException | None, _Attempt]:
     attempt = _Attempt()
     root = Path(launch.project_root)
     undo = count_here(counter)
     try:
         with _on_device(request.device, attempt, counter) as enter:
             loading.arrange(root, request.entrypoint.working_directory)
+            traits.watch()  # before the entrypoint's module may build a model
             function = loading.load(request.entrypoint)
             attempt.files = loading.code_files(root)
             counter.watch()
@@ -113,6 +120,7 @@ def _attempt(request: TrialRequest, launch: Launch, counter: StepCounter) -> tup
     finally:
         undo()
         attempt.peak = measure.peak_of(request.device.kind)
+        attempt.knobs = observe.knobs(request.environment)
         if request.device.kind == "simulated":
             attempt.device = measure.simulated_device_used()
         cuda = framework.cuda_in_use()

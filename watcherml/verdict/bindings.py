@@ -13,22 +13,27 @@ from watcherml.verdict import check
 def binding_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
     """Return the checks that tie request and result to the contract, the source, the candidate, and each other."""
     request, result = trial.request, trial.result
+    contract, budget = plan.contract, plan.contract.budget
     proposal = proposal_of(plan, trial)
-    required = plan.contract.source_config_digest if request.role == "control" else _digest(proposal)
+    named = request.proposal_id or "none"
+    belongs = proposal is not None if request.role != "control" else request.proposal_id is None
+    required = contract.source_config_digest if proposal is None else proposal.config_digest
     return (
         check.equal("binding.plan", plan.digest, request.plan_digest),
-        check.equal("binding.contract", plan.contract.digest, request.contract_digest),
+        check.equal("binding.contract", contract.digest, request.contract_digest),
         check.equal("binding.source", plan.source.run_id, request.source_run_id),
-        check.equal("binding.entrypoint", plan.contract.entrypoint, request.entrypoint),
-        check.equal("binding.progress_metric", plan.contract.progress_metric, request.progress_metric),
-        check.equal("binding.device", plan.contract.device, request.device),
-        check.equal("binding.environment", {} if proposal is None else dict(proposal.environment),
-                    dict(request.environment)),
+        check.holds("binding.candidate", "a proposal of the plan, none for a control", named, belongs),
         check.equal("binding.candidate_config", required, request.config_digest),
         check.equal("binding.config", request.config_digest, config_digest(request.config)),
+        check.equal("binding.environment", {} if proposal is None else dict(proposal.environment),
+                    dict(request.environment)),
+        check.equal("binding.entrypoint", contract.entrypoint, request.entrypoint),
+        check.equal("binding.progress_metric", contract.progress_metric, request.progress_metric),
+        check.equal("binding.device", contract.device, request.device),
         check.equal("binding.max_steps", _length(plan, request.role), request.max_steps or "no limit"),
-        check.holds("binding.proposal", "none for a control, a proposal of the plan otherwise",
-                    request.proposal_id or "none", (request.role == "control") == (request.proposal_id is None)),
+        check.holds("binding.timeout", f"at most {budget.trial_timeout_seconds} s", request.timeout_seconds,
+                    request.timeout_seconds <= (budget.trial_timeout_seconds or 0)),
+        check.equal("binding.grace", budget.termination_grace_seconds, request.grace_seconds),
         check.equal("binding.request", request.digest, result.request_digest),
         check.equal("binding.trial_id", request.trial_id, result.trial_id),
         check.equal("binding.run_id", request.run_id, result.run_id),
@@ -37,23 +42,29 @@ def binding_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
 
 def proposal_of(plan: RecoveryPlan, trial: Trial) -> Proposal | None:
     """Return the plan's proposal that a trial names, None for a control or an unknown id."""
-    for proposal in plan.proposals:
-        if proposal.proposal_id == trial.request.proposal_id:
-            return proposal
-    return None
+    if trial.request.role == "control":
+        return None
+    return next((one for one in plan.proposals if one.proposal_id == trial.request.proposal_id), None)
+
+
+def approvals(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], proposal: Proposal) -> tuple[str, ...]:
+    """Return who approved a proposal of this very plan, in alphabetical order."""
+    bound = (plan.digest, proposal.proposal_id, proposal.digest)
+    return tuple(
+        sorted(
+            one.approved_by
+            for one in authorizations
+            if (one.plan_digest, one.proposal_id, one.proposal_digest) == bound
+        )
+    )
 
 
 def authority_check(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], proposal: Proposal) -> Check:
     """Check that a proposal was allowed to run: automatic, or approved by an authorization bound to it."""
     if proposal.authority == "automatic":
         return check.holds("authority", "automatic, or approved by a person", "automatic", True)
-    bound = [
-        one.approved_by
-        for one in authorizations
-        if (one.plan_digest, one.proposal_id, one.proposal_digest)
-        == (plan.digest, proposal.proposal_id, proposal.digest)
-    ]
-    return check.holds("authority", "approved by a person", f"approved by {bound[0]}" if bound else None, bool(bound))
+    by = approvals(plan, authorizations, proposal)
+    return check.holds("authority", "approved by a person", f"approved by {by[0]}" if by else None, bool(by))
 
 
 NOTHING_MEASURED = MeasuredIdentity(None, None, None, None, None)
@@ -72,7 +83,3 @@ def _length(plan: RecoveryPlan, role: str) -> object:
     if role == "control":
         return plan.control_max_steps
     return plan.contract.budget.probe_steps if role == "probe" else "no limit"
-
-
-def _digest(proposal: Proposal | None) -> str | None:
-    return None if proposal is None else proposal.config_digest

@@ -5,20 +5,33 @@ from __future__ import annotations
 from watcherml.contract.guards import MetricGuard
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.proposal import ALLOCATOR, SEMANTIC_TRAITS, Proposal
 from watcherml.protocol.result import MeasuredIdentity, Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
-from watcherml.verdict.bindings import NOTHING_MEASURED, authority_check, binding_checks, code_checks, proposal_of
+from watcherml.verdict.bindings import (
+    NOTHING_MEASURED,
+    approvals,
+    authority_check,
+    binding_checks,
+    code_checks,
+    proposal_of,
+)
+
+# Controls that every trial's process can look at, so that a change of them counts only if it was seen to act.
+ALWAYS_READ_BACK = (ALLOCATOR,)
+_BATCH = "micro_batch_size"
 
 
 def trial_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], trial: Trial) -> tuple[Check, ...]:
-    """Return every check of a full or confirmation trial, in the order in which a person reads them."""
-    proposal = proposal_of(plan, trial)
-    named = trial.request.proposal_id
+    """Return every check of a full or confirmation trial: its bindings, then the contract's."""
+    return (*binding_checks(plan, trial), *contract_checks(plan, authorizations, trial))
+
+
+def contract_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], trial: Trial) -> tuple[Check, ...]:
+    """Return the checks of a full or confirmation trial beyond its bindings, in the order in which a person reads."""
     return (
-        check.holds("candidate", "a proposal of the plan", named, proposal is not None),
-        *(() if proposal is None else (authority_check(plan, authorizations, proposal),)),
-        *binding_checks(plan, trial),
+        *_candidate_checks(plan, authorizations, trial),
         *_outcome_checks(plan, trial.result),
         *progress_checks(plan, trial.result),
         *(_guard_check(guard, trial.result) for guard in plan.contract.verification.metric_guards),
@@ -29,13 +42,10 @@ def trial_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], 
 
 def probe_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], trial: Trial) -> tuple[Check, ...]:
     """Return the checks a probe must pass before its candidate is worth a full trial."""
-    proposal = proposal_of(plan, trial)
-    if proposal is None:
-        return (check.holds("candidate", "a proposal of the plan", trial.request.proposal_id, False),)
     steps = trial.result.progress.steps if _counted(trial.result) else None
     return (
-        authority_check(plan, authorizations, proposal),
         *binding_checks(plan, trial),
+        *_candidate_checks(plan, authorizations, trial),
         *_outcome_checks(plan, trial.result),
         check.holds("probe.steps", "at least 1 step", steps, bool(steps)),
         *code_checks(plan, trial.result.identity or NOTHING_MEASURED),
@@ -43,13 +53,70 @@ def probe_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], 
     )
 
 
-def _outcome_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
+def _candidate_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], trial: Trial) -> tuple[Check, ...]:
+    proposal = proposal_of(plan, trial)
+    if proposal is None:
+        return ()  # which the binding of the candidate has refused
     return (
+        authority_check(plan, authorizations, proposal),
+        _cause_check(plan, proposal),
+        *_update_checks(plan, authorizations, proposal, trial.result),
+        *_knob_checks(proposal, trial.result),
+    )
+
+
+def _cause_check(plan: RecoveryPlan, proposal: Proposal) -> Check:
+    """Check that the change is not made of controls alone that the diagnosed cause rules out."""
+    sentences = {one.capability: one.sentence for one in plan.source.ruled_out}
+    against = [sentences[name] for name in proposal.capabilities if name in sentences]
+    useless = len(against) == len(proposal.capabilities)
+    return check.holds(
+        "cause", "a control that the diagnosis leaves open", against[0] if useless else "open", not useless
+    )
+
+
+def _update_checks(
+    plan: RecoveryPlan, authorizations: tuple[Authorization, ...], proposal: Proposal, result: TrialResult
+) -> tuple[Check, ...]:
+    """Check that a smaller micro-batch met nothing that makes it another update and that nobody has approved."""
+    if _BATCH not in proposal.capabilities:
+        return ()
+    new = sorted(set(result.traits) - {trait.name for trait in plan.source.traits})
+    missing = plan.contract.permissions.missing_for(
+        approval=True, semantic=any(name in SEMANTIC_TRAITS for name in new), high_risk=False
+    )
+    approved = bool(approvals(plan, authorizations, proposal)) and not missing
+    required = "nothing that makes it another update, or a permission and a person's approval"
+    return (check.holds("update", required, ", ".join(new) or "nothing", not new or approved),)
+
+
+def _knob_checks(proposal: Proposal, result: TrialResult) -> tuple[Check, ...]:
+    """Check that the changed controls took effect: seen where that is always possible, not denied anywhere."""
+    checks = []
+    for name in proposal.capabilities:
+        states = {one.state: one.observed for one in result.knobs if one.capability == name}
+        denied = states.get("not_in_effect")
+        if denied is not None:
+            checks.append(check.holds(f"knob.{name}"[:400], "in effect", f"not in effect: {denied}"[:500], False))
+        elif name in ALWAYS_READ_BACK or "in_effect" in states:
+            checks.append(check.holds(f"knob.{name}"[:400], "in effect", states.get("in_effect"), True))
+    return tuple(checks)
+
+
+def _outcome_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
+    required, device = plan.contract.device, result.device
+    checks = [
         check.equal("outcome", "completed", result.outcome),
         check.holds("execution", "an execution id of the worker", result.execution_id, True),
-        check.equal("device.kind", plan.contract.device.kind, result.device.kind if result.device else None),
-        check.equal("device.budget_bytes", _budget(plan), _measured_budget(plan, result)),
-    )
+        check.equal("device.kind", required.kind, device.kind if device else None),
+    ]
+    if required.kind == "cuda":
+        checks.append(check.equal("device.name", required.name, device.name if device else None))
+    if required.kind == "simulated":
+        checks.append(
+            check.equal("device.budget_bytes", required.budget_bytes, device.budget_bytes if device else None)
+        )
+    return tuple(checks)
 
 
 def progress_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
@@ -60,7 +127,7 @@ def progress_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...
     checks = [
         check.holds("progress.steps", f"at least {required} steps", steps, steps is not None and steps >= required),
         check.holds(
-            f"progress.{plan.contract.progress_metric}", f"at least {required}", progress.claimed,
+            "progress.metric", f"{plan.contract.progress_metric} of at least {required}", progress.claimed,
             progress.claimed is not None and progress.claimed >= required,
         ),
     ]  # fmt: skip
@@ -97,13 +164,3 @@ def _identity_checks(plan: RecoveryPlan, measured: MeasuredIdentity) -> tuple[Ch
         # The failed run recorded its data, so a trial on other data is a trial of another workload.
         checks.append(check.equal("identity.dataset_fingerprint", recorded, measured.dataset_fingerprint))
     return (*checks, *code_checks(plan, measured))
-
-
-def _budget(plan: RecoveryPlan) -> object:
-    return plan.contract.device.budget_bytes if plan.contract.device.kind == "simulated" else "any"
-
-
-def _measured_budget(plan: RecoveryPlan, result: TrialResult) -> object:
-    if plan.contract.device.kind != "simulated":
-        return "any"
-    return result.device.budget_bytes if result.device else None

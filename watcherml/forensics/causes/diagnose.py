@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from watcherml.forensics.capsule import Cause, Diagnosis
 from watcherml.forensics.causes import guards, outside
+from watcherml.forensics.causes.effects import ruled_out_by, supported_by
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.text import amount
 
 RULES_VERSION = 1
-
-# Capabilities that act on memory held by activations, which is what a full card in forward or backward holds.
-_ACTIVATIONS = (
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "gradient_checkpointing",
-    "sequence_length",
-)
 
 
 def diagnose(vector: Vector) -> Diagnosis:
@@ -41,8 +34,24 @@ def diagnose(vector: Vector) -> Diagnosis:
 
 def supported_capabilities(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the capabilities that act on what was found; empty where nothing was."""
+    found = tuple(cause.id for cause in diagnosis.sufficient + diagnosis.contributing)
     at_work = diagnosis.phase in ("forward", "backward", "recompute")
-    return _ACTIVATIONS if diagnosis.status == "capacity_bound" and at_work else ()
+    # A full card in forward or backward is full of activations.
+    default = ("C21",) if diagnosis.status == "capacity_bound" and at_work else ()
+    return supported_by(found + default)
+
+
+def ruled_out(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
+    """Return (capability, cause id, sentence) for what cannot help; only one measured cause rules anything out."""
+    if diagnosis.status != "diagnosed":
+        return ()
+    cause = diagnosis.sufficient[0]
+    helping = supported_by(tuple(one.id for one in diagnosis.contributing))
+    return tuple(
+        (name, cause.id, f"{cause.id} ({cause.name}) rules it out: {why}.")
+        for name, why in ruled_out_by(cause.id)
+        if name not in helping
+    )
 
 
 def refuses(diagnosis: Diagnosis) -> str:

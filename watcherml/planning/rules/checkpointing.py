@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from watcherml.planning.rules.draft import Draft, Found, change
-from watcherml.protocol.plan import Skipped
+from watcherml.planning.rules.draft import Draft, Drafts, Situation, change, left_out
+from watcherml.planning.spelling import value_of
 
+NAME = "gradient_checkpointing"
 CAUTION = "Same result only if random numbers such as dropout are kept on recompute, which is torch's default."
 
 
-def drafts(found: Found) -> tuple[list[Draft], list[Skipped]]:
+def drafts(situation: Situation) -> Drafts:
     """Return the draft that switches checkpointing on."""
-    switch = found.get("gradient_checkpointing")
+    switch = situation.found.get(NAME)
     if switch is None:
-        return [], [Skipped("gradient_checkpointing", "The configuration has no switch for checkpointing.")]
-    if switch.value:
-        return [], [Skipped("gradient_checkpointing", "Checkpointing is on already.")]
+        return [], []
+    if value_of(switch):
+        return left_out(NAME, "Checkpointing is on already.")
     draft = Draft(
         "checkpointing", "Switch gradient checkpointing on", (change(switch, True),), (switch,),
         "untouched", "checkpointing_on", ("EV-1", "EV-6"),

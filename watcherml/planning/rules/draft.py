@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from watcherml.errors import InvalidValue
+from watcherml.planning.spelling import spelled
+from watcherml.protocol.plan import AUTHORITIES, RISKS, Skipped, Source
 from watcherml.protocol.proposal import Authority, Capability, Change, EffectiveBatch, Risk
+from watcherml.sealed.device import DeviceKind
 from watcherml.sealed.record import thaw
 
-_RISKS: tuple[Risk, ...] = ("low", "medium", "high")
-_AUTHORITIES: tuple[Authority, ...] = ("automatic", "approval_required")
+
+@dataclass(frozen=True)
+class Situation:
+    """What a rule looks at: the controls that may be changed, by name, the failed run, and the kind of its device."""
+
+    found: Mapping[str, Capability]
+    source: Source
+    device_kind: DeviceKind
+
+    def supported(self, capability: str) -> bool:
+        """Tell whether the diagnosis found a cause that the control acts on."""
+        return capability in self.source.supports
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What a rule suggests. ``tier`` orders drafts: the gentlest change of each family first, combinations later."""
+    """What a rule suggests.
+
+    ``tier`` orders drafts: the gentlest change of each family first, combinations later. ``least_authority`` and
+    ``changes_update`` say what the change itself needs beyond its controls.
+    """
 
     slug: str
     title: str
@@ -27,29 +45,46 @@ class Draft:
     expected_effect: str
     cautions: tuple[str, ...]
     tier: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+    least_authority: Authority = "automatic"
+    changes_update: bool = False
 
     @property
     def authority(self) -> Authority:
-        """The strictest authority of the controls it changes."""
-        return max((one.authority for one in self.capabilities), key=_AUTHORITIES.index)
+        """The strictest authority of the controls it changes, and of the change itself."""
+        return max((self.least_authority, *(one.authority for one in self.capabilities)), key=AUTHORITIES.index)
 
     @property
     def risk(self) -> Risk:
         """The highest risk of the controls it changes."""
-        return max((one.risk for one in self.capabilities), key=_RISKS.index)
+        return max((one.risk for one in self.capabilities), key=RISKS.index)
 
     @property
     def semantic(self) -> bool:
-        """Whether any of its controls changes what is computed."""
-        return any(one.semantic for one in self.capabilities)
+        """Whether the change, or any of its controls, computes something else."""
+        return self.changes_update or any(one.semantic for one in self.capabilities)
 
 
-Found = Mapping[str, Capability]
+Drafts = tuple[list[Draft], list[Skipped]]
 
 
 def change(capability: Capability, after: Any) -> Change:
-    """Return the change of one control to a new value."""
-    return Change(capability.name, capability.path, thaw(capability.value), after)
+    """Return the change of one control to a new canonical value, written as the configuration writes it.
+
+    Raises ``InvalidValue`` where its key cannot say that value.
+    """
+    raw = spelled(capability, after)
+    if raw is None:
+        where = ".".join(capability.path)
+        raise InvalidValue(
+            f"config.{where}"[:400], expected=f"a key that can say {after!r}", got=repr(capability.value)
+        )
+    return Change(capability.name, capability.path, thaw(capability.value), raw)
+
+
+def left_out(capability: str, reason: str) -> Drafts:
+    """Return no draft and the reason."""
+    return [], [Skipped(capability, reason[:2000])]
 
 
 def combine(first: Draft, second: Draft, tier: float) -> Draft:
@@ -65,4 +100,6 @@ def combine(first: Draft, second: Draft, tier: float) -> Draft:
         expected_effect="Both effects together.",
         cautions=tuple(dict.fromkeys(first.cautions + second.cautions)),
         tier=tier,
+        least_authority=max(first.least_authority, second.least_authority, key=AUTHORITIES.index),
+        changes_update=first.changes_update or second.changes_update,
     )

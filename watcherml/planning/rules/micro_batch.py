@@ -2,42 +2,54 @@
 
 from __future__ import annotations
 
-from watcherml.planning.equivalence import SAME_UPDATE_CAUTION, accumulation_for, divisors_down
-from watcherml.planning.rules.draft import Draft, Found, change
-from watcherml.protocol.plan import Skipped
+from watcherml.planning.equivalence import (
+    accumulation_for,
+    changes_update,
+    divisors_down,
+    update_sentences,
+)
+from watcherml.planning.rules.draft import Draft, Drafts, Situation, change, left_out
+from watcherml.planning.spelling import value_of
+from watcherml.protocol.proposal import Authority, Capability
+
+NAME = "micro_batch_size"
+_EVIDENCE = ("EV-1", "EV-6")
+_NO_CONTROL = "Changes the effective batch: no accumulation control could be used."
 
 
-def drafts(found: Found) -> tuple[list[Draft], list[Skipped]]:
+def drafts(situation: Situation) -> Drafts:
     """Return one draft a rung, the largest micro-batch first."""
-    batch = found.get("micro_batch_size")
+    batch = situation.found.get(NAME)
     if batch is None:
-        return [], [Skipped("micro_batch_size", "The configuration has no micro-batch size that could be lowered.")]
-    size = int(batch.value)
+        return [], []
+    size = int(value_of(batch))
     if size == 1:
-        return [], [Skipped("micro_batch_size", "The micro-batch size is 1 already.")]
-    accumulation = found.get("gradient_accumulation_steps")
+        return left_out(NAME, "The micro-batch size is 1 already.")
+    accumulation = situation.found.get("gradient_accumulation_steps")
     made = []
     for rung, micro in enumerate(divisors_down(size)):
-        share = f"Activations of {micro} instead of {size} samples at a time."
-        if accumulation is None:
-            made.append(
-                Draft(
-                    f"batch-{micro}", f"Lower the micro-batch from {size} to {micro}", (change(batch, micro),),
-                    (batch,), "changed", "micro_batch_ladder", ("EV-1", "EV-6"), share,
-                    ("Changes the effective batch: no accumulation control was found in the configuration.",),
-                    tier=1 + 2 * rung,
-                )
-            )  # fmt: skip
-            continue
-        before = int(accumulation.value)
-        steps = accumulation_for(size, before, micro)
-        made.append(
-            Draft(
-                f"batch-{micro}x{steps}", f"Micro-batch {micro}, accumulated {steps} times",
-                (change(batch, micro), change(accumulation, steps)), (batch, accumulation),
-                "preserved", "micro_batch_ladder", ("EV-1", "EV-6"),
-                f"{share} The effective batch stays {size * before}.", (SAME_UPDATE_CAUTION,),
-                tier=1 + 2 * rung,
-            )
-        )  # fmt: skip
+        made.append(_rung(situation, batch, accumulation, size, micro, tier=1 + 2 * rung))
     return made, []
+
+
+def _rung(
+    situation: Situation, batch: Capability, accumulation: Capability | None, size: int, micro: int, tier: float
+) -> Draft:
+    traits = situation.source.traits
+    share = f"Activations of {micro} instead of {size} samples at a time."
+    authority: Authority = "approval_required" if traits else "automatic"
+    if accumulation is None:
+        sentences = update_sentences(traits, micro) if traits else ()
+        return Draft(
+            f"batch-{micro}", f"Lower the micro-batch from {size} to {micro}", (change(batch, micro),), (batch,),
+            "changed", "micro_batch_ladder", _EVIDENCE, share, (_NO_CONTROL, *sentences), tier,
+            least_authority=authority, changes_update=changes_update(traits),
+        )  # fmt: skip
+    before = int(value_of(accumulation))
+    steps = accumulation_for(size, before, micro)
+    return Draft(
+        f"batch-{micro}x{steps}", f"Micro-batch {micro}, accumulated {steps} times",
+        (change(batch, micro), change(accumulation, steps)), (batch, accumulation), "preserved", "micro_batch_ladder",
+        _EVIDENCE, f"{share} The effective batch stays {size * before}.", update_sentences(traits, micro), tier,
+        least_authority=authority, changes_update=changes_update(traits),
+    )  # fmt: skip

@@ -1,0 +1,209 @@
+"""Campaigns that must not be verified, at least one for every check of the verifier.
+
+Each row breaks one thing of a campaign that verifies, and leaves everything else, digests included, as consistent as a
+forger would. ``FORGED`` maps a check to its rows; a row that only this check can refuse is what shows that the check
+is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from builders import CAMPAIGN, CODE, DEVICE, MIB, approve, good_trials, plan, planned, source, trial
+
+from watcherml.contract.entrypoint import TrainingEntrypoint
+from watcherml.contract.identity import CodeIdentity
+from watcherml.protocol.authorization import Authorization
+from watcherml.protocol.plan import RecoveryPlan, RuledOut
+from watcherml.protocol.proposal import ALLOCATOR_VARIABLES, config_digest
+from watcherml.protocol.result import Failure, KnobReading, MeasuredIdentity, Peak, Progress, Trial
+from watcherml.protocol.verdict import Ending
+from watcherml.sealed.device import Device
+
+DIGEST = "sha256:" + "1" * 64
+OTHER = "sha256:" + "2" * 64
+CUDA = Device("cuda", "H", 96 * MIB)
+
+
+DECIDED = Ending("decided")
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The parts that a verdict is made from."""
+
+    plan: RecoveryPlan
+    trials: tuple[Trial, ...]
+    authorizations: tuple[Authorization, ...] = ()
+    ending: Ending = DECIDED
+    campaign_id: str = CAMPAIGN
+
+
+PLAN = plan()
+GOOD = good_trials(PLAN)
+CUDA_PLAN = plan(device=CUDA)
+CUDA_GOOD = good_trials(CUDA_PLAN)
+TIMED = plan(budget=PLAN.contract.budget.replace(max_gpu_seconds=100.0))
+TIMED_GOOD = good_trials(TIMED)
+
+
+def swap(position, good=GOOD, **changes):
+    """Replace fields of one trial's result."""
+    trials = list(good)
+    old = trials[position]
+    trials[position] = Trial(old.request, old.result.replace(**changes))
+    return tuple(trials)
+
+
+def ask(position, good=GOOD, result_changes=None, **changes):
+    """Replace fields of one trial's request, with its result bound to the new request."""
+    trials = list(good)
+    old = trials[position]
+    made = old.request.replace(**changes)
+    bound = {"request_digest": made.digest, "trial_id": made.trial_id, "run_id": made.run_id}
+    trials[position] = Trial(made, old.result.replace(**{**bound, **(result_changes or {})}))
+    return tuple(trials)
+
+
+def everywhere(good, **changes):
+    """Replace fields of every trial's result but the control's."""
+    return tuple(one if one.request.role == "control" else Trial(one.request, one.result.replace(**changes))
+                 for one in good)  # fmt: skip
+
+
+def simple(trials, **parts):
+    """Return the good plan with other trials."""
+    return Campaign(PLAN, tuple(trials), **parts)
+
+
+def measured(**changes):
+    """Return the identity that a good trial measures, with some fields changed."""
+    return MeasuredIdentity(None, "sha256:" + "e" * 64, None, "gpt", CODE).replace(**changes)
+
+
+def _allocator_campaign(*states):
+    made = planned(source(device=CUDA, slack_bytes=40 * MIB), CUDA)
+    trials = good_trials(made, "expandable-segments")
+    knobs = tuple(KnobReading("allocator_configuration", state, "as read") for state in states)
+    return Campaign(made, everywhere(trials, knobs=knobs), (approve(made, "expandable-segments"),))
+
+
+def _ruled_out_campaign():
+    """A plan that proposes what its own diagnosis rules out, which no planner here makes."""
+    made = plan()
+    names = ("micro_batch_size", "gradient_accumulation_steps")
+    ruled = made.source.replace(supports=(), ruled_out=tuple(RuledOut(name, "C15", "no activations") for name in names))
+    forged = made.replace(source=ruled)
+    return Campaign(forged, good_trials(forged))
+
+
+def _recorded_data(fingerprint):
+    made = planned(source(dataset_fingerprint=DIGEST))
+    good = good_trials(made)
+    return Campaign(made, everywhere(good, identity=measured(dataset_fingerprint=fingerprint)))
+
+
+def _late_import(first, second):
+    one = measured(code=CodeIdentity({**CODE.files, "late.py": first}))
+    two = measured(code=CodeIdentity({**CODE.files, "late.py": second}))
+    return simple(swap(4, swap(3, identity=one), identity=two))
+
+
+def _failure(**changes):
+    values = {"failure_class": "simulated_out_of_memory", "subkind": "", "exception_type": "E", "message": "m",
+              "requested_bytes": 12 * MIB, "phase": "forward"}  # fmt: skip
+    return Failure(**{**values, **changes})
+
+
+_EASY = {"batch_size": 1, "training_steps": 1}
+_SETTING = dict.fromkeys(ALLOCATOR_VARIABLES, "expandable_segments:True")
+_UNKNOWN = trial(PLAN, "probe", 6, "batch-16x4")
+
+FORGED: dict[str, list[Campaign]] = {
+    "ending": [simple(GOOD, ending=Ending(reason, "because")) for reason in (
+        "stopped_by_user", "campaign_timeout", "gpu_seconds_exhausted", "supervisor_lost", "integration_error")],
+    "campaign_id": [simple(ask(4, campaign_id="other")), simple(GOOD, campaign_id="other")],
+    "ids.trial": [simple(ask(4, trial_id=GOOD[3].request.trial_id))],
+    "ids.run": [simple(ask(4, run_id="run-4")), simple(ask(4, run_id="run-1"))],
+    "ids.request": [simple(ask(4, request_id="req-4"))],
+    "ids.execution": [simple(swap(4, execution_id=GOOD[3].result.execution_id))],
+    "budget.trials": [simple((*GOOD, *(trial(PLAN, "full", n, "batch-16x4", "lost") for n in range(6, 12))))],
+    "budget.probes": [simple((*GOOD, *(trial(PLAN, "probe", n, "batch-16x4") for n in range(6, 10))))],
+    "budget.full": [simple((*GOOD, *(trial(PLAN, "full", n, "batch-16x4") for n in (6, 7))))],
+    "budget.seconds": [simple(tuple(Trial(one.request, one.result.replace(started_at=1000.0 * n, wall_seconds=3600.0))
+                                    for n, one in enumerate(GOOD, 1))[:4]
+                              + swap(4, started_at=99_000.0)[4:])],
+    "budget.gpu_seconds": [Campaign(TIMED, swap(2, TIMED_GOOD, gpu_seconds=99.0))],
+    "authorization": [simple(GOOD, authorizations=(approve(plan(max_proposals=15), "batch-32x2"),)),
+                      simple(GOOD, authorizations=(approve(PLAN, "batch-32x2").replace(proposal_digest=DIGEST),)),
+                      simple(GOOD, authorizations=(approve(PLAN, "batch-32x2").replace(proposal_id="batch-16x4"),))],
+    "binding.plan": [simple(ask(n, plan_digest=DIGEST)) for n in range(5)],
+    "binding.contract": [simple(ask(n, contract_digest=DIGEST)) for n in range(5)],
+    "binding.source": [simple(ask(n, source_run_id="other")) for n in range(5)],
+    "binding.candidate": [simple(ask(0, proposal_id="batch-32x2")),
+                          simple((*GOOD, Trial(made := _UNKNOWN.request.replace(
+                              proposal_id="unheard-of", config_digest=PLAN.contract.source_config_digest,
+                              config=PLAN.source.config),
+                              _UNKNOWN.result.replace(request_digest=made.digest))))],
+    "binding.candidate_config": [simple(ask(n, config=_EASY, config_digest=config_digest(_EASY))) for n in range(5)],
+    "binding.config": [simple(ask(n, config=_EASY)) for n in range(5)],
+    "binding.environment": [simple(ask(n, environment=_SETTING)) for n in range(5)],
+    "binding.entrypoint": [simple(ask(n, entrypoint=TrainingEntrypoint("ent:other"))) for n in range(5)]
+    + [simple(ask(4, entrypoint=TrainingEntrypoint("ent:train", "elsewhere")))],
+    "binding.progress_metric": [simple(ask(n, progress_metric="epochs")) for n in range(5)],
+    "binding.device": [simple(ask(4, device=CUDA)), simple(ask(4, device=DEVICE.replace(budget_bytes=97 * MIB)))],
+    "binding.max_steps": [simple(ask(0, max_steps=3)), simple(ask(0, max_steps=None)), simple(ask(1, max_steps=1)),
+                          simple(ask(2, max_steps=50)), simple(ask(4, max_steps=50))],
+    "binding.timeout": [simple(ask(n, timeout_seconds=3600.1)) for n in range(5)],
+    "binding.grace": [simple(ask(n, grace_seconds=600.0)) for n in range(5)],
+    "binding.request": [simple(swap(n, request_digest=DIGEST)) for n in range(5)],
+    "binding.trial_id": [simple(swap(n, trial_id="other")) for n in range(5)],
+    "binding.run_id": [simple(swap(n, run_id="other")) for n in range(5)],
+    "control": [simple(GOOD[1:]), simple(swap(0, outcome="completed", failure=None)),
+                simple(swap(0, outcome="timeout")), simple(swap(0, outcome="killed")),
+                simple((*GOOD, trial(PLAN, "control", 6)))],
+    "control.outcome": [simple(swap(0, outcome="training_failed")), simple(swap(0, outcome="contract_error"))],
+    "control.device_kind": [simple(swap(0, device=CUDA)), simple(swap(0, device=None))],
+    "control.failure_class": [simple(swap(0, failure=_failure(failure_class="cuda_out_of_memory")))],
+    "control.requested_bytes": [simple(swap(0, failure=_failure(requested_bytes=13 * MIB))),
+                                simple(swap(0, failure=_failure(requested_bytes=None)))],
+    "control.phase": [simple(swap(0, failure=_failure(phase="optimizer")))],
+    "authority": [Campaign(PLAN, good_trials(PLAN, "sequence-64")),
+                  Campaign(PLAN, good_trials(PLAN, "sequence-64"), (approve(PLAN, "sequence-32"),))],
+    "probe": [
+        *(simple(swap(1, identity=measured(code=code))) for code in (None, CodeIdentity({"ent.py": DIGEST}))),
+        simple(GOOD[:1] + GOOD[2:]),
+        simple(swap(1, outcome="oom")),
+        simple(swap(1, outcome="lost")),
+        simple(swap(1, peak=None)),
+        simple(swap(1, progress=Progress(0, "none"))),
+        simple(swap(1, device=CUDA)),
+    ],
+    "cause": [_ruled_out_campaign()],
+    "update": [simple(everywhere(GOOD, traits=("batch_norm",))), simple(swap(4, traits=("batch_norm",)))],
+    "knob": [_allocator_campaign(), _allocator_campaign("not_observable"), _allocator_campaign("not_in_effect"),
+             _allocator_campaign("in_effect", "not_in_effect"),
+             simple(swap(4, knobs=(KnobReading("micro_batch_size", "not_in_effect", "64"),)))],
+    "outcome": [simple(swap(n, outcome=outcome)) for n in (2, 4) for outcome in
+                ("oom", "training_failed", "contract_error", "timeout", "killed", "exited", "host_oom")],
+    "execution": [simple(swap(n, execution_id=None)) for n in (2, 3, 4)],
+    "device.kind": [simple(swap(n, device=Device("cuda", "H", 96 * MIB))) for n in (2, 3, 4)],
+    "device.name": [Campaign(CUDA_PLAN, swap(n, CUDA_GOOD, device=Device("cuda", "B", 96 * MIB))) for n in (2, 3, 4)],
+    "device.budget_bytes": [simple(swap(n, device=DEVICE.replace(budget_bytes=97 * MIB))) for n in (2, 3, 4)],
+    "progress.steps": [simple(swap(4, progress=Progress(49, "marks", None), metrics={"val_loss": 0.4})),
+                       simple(swap(4, progress=Progress(0, "none", 50.0)))],
+    "progress.metric": [simple(swap(4, progress=Progress(50, "optimizer", None))),
+                        simple(swap(4, progress=Progress(50, "optimizer", 49.0)))],
+    "progress.claim": [simple(swap(4, progress=Progress(50, "optimizer", 51.0)))],
+    "metric": [simple(swap(n, metrics={"steps_completed": 50.0, "val_loss": 0.4500001})) for n in (2, 3, 4)]
+    + [simple(swap(4, metrics={"steps_completed": 50.0}))],
+    "peak_bytes": [simple(swap(n, peak=Peak("simulated", "t", 80 * MIB + 1, None))) for n in (2, 3, 4)]
+    + [simple(swap(4, peak=None)), simple(swap(4, peak=Peak("cuda", "t", 1, 1)))],
+    "identity": [simple(swap(n, identity=measured(model_identifier=who))) for n in (2, 3, 4) for who in (None, "bert")]
+    + [_recorded_data(None), _recorded_data(OTHER)],
+    "code": [simple(swap(n, identity=measured(code=code))) for n in (0, 2, 3, 4)
+             for code in (None, CodeIdentity({"ent.py": DIGEST}), CodeIdentity({"other.py": DIGEST}))],
+    "same_code": [_late_import(DIGEST, OTHER)],
+    "confirmations": [simple(GOOD[:4]), simple(GOOD[:3]), simple((*GOOD, trial(PLAN, "confirmation", 6, "batch-32x2"))),
+                      simple((*GOOD[:4], trial(PLAN, "confirmation", 5, "batch-16x4")))],
+}  # fmt: skip
