@@ -173,6 +173,10 @@ def result(made_request, outcome="completed", steps=None, **changes):
 
 def trial(made_plan, role, number, proposal_id=None, outcome="completed", request_changes=None, **changes):
     made_request = request(made_plan, role, number, proposal_id, **(request_changes or {}))
+    if outcome != "completed":
+        told = made_plan.source
+        failure = Failure(told.failure_class, "", "E", "out of memory", told.requested_bytes, told.phase)
+        changes = {"failure": failure, **changes}
     return Trial(made_request, result(made_request, outcome, **changes))
 
 

@@ -65,7 +65,8 @@ def test_a_run_that_reports_no_progress_is_not_recovered(storage, failed_run, re
 def test_a_missing_declared_identity_is_never_a_pass(storage, failed_run, requirements):
     wanted = requirements.replace(workload_identity=WorkloadIdentity(dataset_fingerprint="sha256:" + "0" * 64))
     result = recover(storage, failed_run(), wanted)
-    assert not result.verified and result.reason_code == "no_eligible_candidate"
+    assert not result.verified and result.reason_code == "workload_differs"
+    assert len(result.trials) == 1  # the control already shows it: nothing more is spent
     assert any(
         c.name.endswith("identity.dataset_fingerprint") and c.outcome == "missing" for c in result.verdict.checks
     )
@@ -173,7 +174,7 @@ def test_forged_results_are_refused_whatever_their_digests_say(storage, failed_r
 def test_a_consistent_result_of_another_store_is_unrecorded(storage, failed_run, requirements, tmp_path):
     result = recover(storage, failed_run(), requirements)
     elsewhere = RecoveryResult.from_json(result.to_json(), storage=tmp_path / "nowhere")
-    assert elsewhere.status == "verified" and elsewhere.standing == "unrecorded"
+    assert elsewhere.status == elsewhere.standing == "unrecorded"
     assert not elsewhere.verified and elsewhere.verified_config is None
     renamed = result.chain.replace(campaign_id="other")
     with pytest.raises(TrustError):

@@ -265,12 +265,12 @@ def test_a_verdict_that_did_not_pass_opens_the_checks_that_failed(make):
 
 @pytest.mark.parametrize(
     ("standing", "words"),
-    [("imported", "by another store, not by this one"), ("unrecorded", "on no record of this store"),
-     ("claimed_by_0.1", "claimed by version 0.1")],
+    [("imported", "elsewhere, not by this store"), ("unrecorded", "elsewhere, not by this store"),
+     ("claimed_by_0.1", "as claimed by version 0.1")],
 )  # fmt: skip
 def test_a_verdict_from_elsewhere_says_so_and_is_not_green(make, standing, words):
     source = html_verdict(make.verdict(), make.plan(), [], standing)
-    assert f"Verified on the simulated device, {words}" in Page(source).text
+    assert f"Verified {words}, on the simulated device" in Page(source).text
     assert "border-left:4px solid #c88a1e" in source
 
 

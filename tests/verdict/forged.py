@@ -163,7 +163,6 @@ FORGED: dict[str, list[Campaign]] = {
                 simple(swap(0, outcome="timeout")), simple(swap(0, outcome="killed")),
                 simple((*GOOD, trial(PLAN, "control", 6)))],
     "control.outcome": [simple(swap(0, outcome="training_failed")), simple(swap(0, outcome="contract_error"))],
-    "control.device_kind": [simple(swap(0, device=CUDA)), simple(swap(0, device=None))],
     "control.failure_class": [simple(swap(0, failure=_failure(failure_class="cuda_out_of_memory")))],
     "control.requested_bytes": [simple(swap(0, failure=_failure(requested_bytes=13 * MIB))),
                                 simple(swap(0, failure=_failure(requested_bytes=None)))],
@@ -187,19 +186,24 @@ FORGED: dict[str, list[Campaign]] = {
     "outcome": [simple(swap(n, outcome=outcome)) for n in (2, 4) for outcome in
                 ("oom", "training_failed", "contract_error", "timeout", "killed", "exited", "host_oom")],
     "execution": [simple(swap(n, execution_id=None)) for n in (2, 3, 4)],
-    "device.kind": [simple(swap(n, device=Device("cuda", "H", 96 * MIB))) for n in (2, 3, 4)],
-    "device.name": [Campaign(CUDA_PLAN, swap(n, CUDA_GOOD, device=Device("cuda", "B", 96 * MIB))) for n in (2, 3, 4)],
-    "device.budget_bytes": [simple(swap(n, device=DEVICE.replace(budget_bytes=97 * MIB))) for n in (2, 3, 4)],
+    "device.kind": [simple(swap(n, device=device)) for n in (0, 2, 3, 4) for device in (CUDA, None)],
+    "device.name": [Campaign(CUDA_PLAN, swap(n, CUDA_GOOD, device=Device("cuda", "B", 96 * MIB)))
+                    for n in (0, 2, 3, 4)],
+    "device.budget_bytes": [simple(swap(n, device=DEVICE.replace(budget_bytes=97 * MIB))) for n in (0, 2, 3, 4)],
     "progress.steps": [simple(swap(4, progress=Progress(49, "marks", None), metrics={"val_loss": 0.4})),
                        simple(swap(4, progress=Progress(0, "none", 50.0)))],
     "progress.metric": [simple(swap(4, progress=Progress(50, "optimizer", None))),
-                        simple(swap(4, progress=Progress(50, "optimizer", 49.0)))],
-    "progress.claim": [simple(swap(4, progress=Progress(50, "optimizer", 51.0)))],
+                        simple(swap(4, progress=Progress(50, "optimizer", 49.0))),
+                        simple(swap(4, metrics={"steps_completed": 51.0, "val_loss": 0.4})),
+                        simple(swap(4, metrics={"val_loss": 0.4}))],
+    "progress.claim": [simple(swap(4, progress=Progress(50, "optimizer", 51.0),
+                                   metrics={"steps_completed": 51.0, "val_loss": 0.4}))],
     "metric": [simple(swap(n, metrics={"steps_completed": 50.0, "val_loss": 0.4500001})) for n in (2, 3, 4)]
     + [simple(swap(4, metrics={"steps_completed": 50.0}))],
     "peak_bytes": [simple(swap(n, peak=Peak("simulated", "t", 80 * MIB + 1, None))) for n in (2, 3, 4)]
     + [simple(swap(4, peak=None)), simple(swap(4, peak=Peak("cuda", "t", 1, 1)))],
-    "identity": [simple(swap(n, identity=measured(model_identifier=who))) for n in (2, 3, 4) for who in (None, "bert")]
+    "identity": [simple(swap(n, identity=measured(model_identifier=who))) for n in (0, 2, 3, 4)
+                 for who in (None, "bert")]
     + [_recorded_data(None), _recorded_data(OTHER)],
     "code": [simple(swap(n, identity=measured(code=code))) for n in (0, 2, 3, 4)
              for code in (None, CodeIdentity({"ent.py": DIGEST}), CodeIdentity({"other.py": DIGEST}))],

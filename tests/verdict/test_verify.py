@@ -43,13 +43,14 @@ def test_a_whole_chain_is_verified_and_says_on_what():
 def test_data_that_the_failed_run_recorded_must_be_the_same():
     made = planned(source(dataset_fingerprint=DIGEST))
 
-    def on(fingerprint):
-        return judge(
-            everywhere(good_trials(made), identity=measured(dataset_fingerprint=fingerprint)), made=made
-        ).status
+    def on(fingerprint, control=DIGEST):
+        trials = everywhere(good_trials(made), identity=measured(dataset_fingerprint=fingerprint))
+        trials = swap(0, trials, identity=measured(dataset_fingerprint=control))
+        return judge(trials, made=made).reason_code
 
-    assert on(DIGEST) == "verified"
-    assert on(None) == on("sha256:" + "2" * 64) == "not_recovered"
+    assert on(DIGEST) == "verified_recovery"
+    assert on(None) == on("sha256:" + "2" * 64) == "confirmation_failed"
+    assert on(DIGEST, None) == on(DIGEST, "sha256:" + "2" * 64) == "workload_differs"
 
 
 def test_an_approved_semantic_change_is_verified_and_an_unapproved_one_is_not():
@@ -68,7 +69,7 @@ REASONS = {
     "control failed otherwise": (swap(0, outcome="training_failed"), "stopped", "control_failed_differently"),
     "control passed with other code": (
         swap(0, outcome="completed", failure=None, identity=measured(code=CodeIdentity({"ent.py": DIGEST}))),
-        "stopped", "control_failed_differently"),
+        "stopped", "workload_differs"),
     "a trial of another plan": (ask(4, plan_digest=DIGEST), "stopped", "broken_chain"),
     "one confirmation short": (GOOD[:4], "not_recovered", "confirmation_failed"),
     "no confirmation": (GOOD[:3], "not_recovered", "confirmations_incomplete"),

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from watcherml.api.result import RecoveryResult
-from watcherml.campaign import resume, supervisor
+from watcherml.campaign import resume, source, supervisor
 from watcherml.campaign.ledger import Ledger, Settings
 from watcherml.campaign.prepare import PrepareOptions, prepare, resolve_root
 from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import VerificationRequirements
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.permissions import InterventionPermissions
-from watcherml.errors import CampaignError, NotFound, NotOnRecord, StoreError
+from watcherml.errors import CampaignError, NotFound, NotOnRecord, StoreError, TrustError
 from watcherml.planning.authorize import authorize, check_authorization
 from watcherml.planning.plan import approval_ids, automatic_ids
 from watcherml.protocol.authorization import Authorization
@@ -70,11 +70,14 @@ class RecoveryPreparation:
         return approval_ids(self.plan)
 
     def authorize(self, proposal_id: str, *, approved_by: str, reason: str) -> Authorization:
-        """Return one person's approval, bound to this plan's and that proposal's digest.
+        """Put one person's approval on record, bound to this plan's and that proposal's digest, and return it.
 
         Raises ``NotFound`` for another proposal, ``InvalidValue`` for an empty name or reason.
         """
-        return authorize(self.plan, proposal_id, approved_by=approved_by, reason=reason, now=self.storage.clock())
+        now = self.storage.clock()
+        given = authorize(self.plan, proposal_id, approved_by=approved_by, reason=reason, now=now)
+        self.storage.audit.put_record(given.digest, given.KIND, given.to_json(), now)
+        return given
 
     def to_json(self) -> str:
         """Return the plan as its sealed document."""
@@ -86,7 +89,8 @@ class RecoveryPreparation:
     ) -> RecoveryPreparation:
         """Read a plan that this store prepared.
 
-        Raises ``InvalidRecord`` if the document was changed, ``NotOnRecord`` if this store did not make it.
+        Raises ``InvalidRecord`` if the document was changed, ``NotOnRecord`` if this store did not make it,
+        ``TrustError`` if the failure it was made for is not on record here as the plan tells it.
         """
         where = _storage(storage)
         plan = RecoveryPlan.from_json(text)
@@ -200,13 +204,14 @@ def start_recovery(
     """Start a campaign's supervisor process and return a handle; does not wait.
 
     ``rejections`` maps a proposal to (who, why); it will not be tried. Raises ``NotAuthorized`` if an approval is not
-    bound to this plan, ``NotOnRecord`` if the plan is not this store's.
+    bound to this plan, ``NotOnRecord`` if the plan or an approval is not this store's.
     """
     plan, storage = preparation.plan, preparation.storage
     _require_on_record(plan, storage)
     given = tuple(authorizations.values() if isinstance(authorizations, Mapping) else authorizations)
     for one in given:
         check_authorization(plan, one)
+        storage.audit.record(one.digest, one.KIND)  # raises for an approval that nobody gave here, or that was edited
     for proposal_id in rejections or {}:
         plan.proposal(proposal_id)
     facts = storage.get_run(plan.source.run_id)["facts"]
@@ -308,4 +313,11 @@ def _require_on_record(plan: RecoveryPlan, storage: Storage) -> None:
             expected=f"a plan that was prepared in {storage.path}",
             got=plan.digest,
             remedy="Prepare it in this store; a plan runs only where it was made.",
+        )
+    for path, expected, got in source.on_record(plan, storage):
+        raise TrustError(
+            f"the failure that this plan was made for is not on record as the plan tells it ({path})",
+            expected=expected,
+            got=got,
+            remedy="Prepare the recovery again, in a store that has the failure.",
         )

@@ -1,31 +1,46 @@
-"""``RecoveryResult``: a finished campaign, with its verdict recomputed from its parts."""
+"""``RecoveryResult``: a finished campaign, with its verdict recomputed from its parts.
+
+Three questions, in this order: do ranking and verdict follow from the trials, does this store have exactly this chain
+with all its parts on record for this campaign, and is the failure that the plan was made for on record as the plan
+tells it. A no to the first or the last is an error; the answer to the second is the result's standing.
+"""
 
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import Any, Literal
 
+from watcherml.campaign import source
 from watcherml.campaign.ledger import Ledger
-from watcherml.errors import CampaignError, TrustError
+from watcherml.campaign.source import Disagreement
+from watcherml.errors import CampaignError, NotFound, TrustError
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import RecoveryChain, Verdict
-from watcherml.sealed.record import thaw
+from watcherml.sealed.record import Record, thaw
 from watcherml.store.storage import Storage
 from watcherml.verdict.rank import rank
 from watcherml.verdict.verify import verify
 
 Standing = Literal["on_record", "unrecorded"]
+ELSEWHERE = "Verified elsewhere, not by this store: "
+MOST_DISAGREEMENTS = 20
 
 
 class RecoveryResult:
-    """What a campaign showed. ``verified`` is True only for a recomputed verdict that is on record here."""
+    """What a campaign showed. ``verified`` is True only for a recomputed verdict that is on record here.
+
+    ``standing`` is "on_record" only where the whole chain is the one that this store has for this campaign.
+    ``verdict`` is the document's own claim, recomputed from the trials that the document carries.
+    """
 
     def __init__(self, chain: RecoveryChain, standing: Standing) -> None:
         self.chain = chain
         self.standing = standing
 
     def __repr__(self) -> str:
-        return f"<RecoveryResult {self.campaign_id} {self.status}: {self.reason_code}>"
+        claim = "" if self.standing == "on_record" else "claims "
+        return f"<RecoveryResult {self.campaign_id} {self.status}: {claim}{self.reason_code}>"
 
     @classmethod
     def of_campaign(cls, campaign_id: str, storage: Storage) -> RecoveryResult:
@@ -41,25 +56,32 @@ class RecoveryResult:
         """Read a result and recompute ranking and verdict from the trials it carries.
 
         Raises ``InvalidRecord`` for a document that does not decode, ``TrustError`` where the recomputed verdict is
-        another one. A consistent document that this store did not make has ``standing`` "unrecorded".
+        another one, or where a chain on record tells another failure than the capsule on record. A consistent document
+        that is not this store's chain of this campaign has ``standing`` "unrecorded", whatever its parts are.
         """
         where = storage if isinstance(storage, Storage) else Storage(storage)
         return cls._checked(RecoveryChain.from_json(text), where)
 
     @classmethod
     def _checked(cls, chain: RecoveryChain, storage: Storage) -> RecoveryResult:
-        ranking = rank(chain.plan, chain.authorizations, chain.trials)
-        verdict = verify(chain.campaign_id, chain.plan, chain.authorizations, chain.trials, chain.ending)
-        for name, computed, carried in (("ranking", ranking, chain.ranking), ("verdict", verdict, chain.verdict)):
-            if computed != carried:
-                raise TrustError(
-                    f"the {name} in this result does not follow from its trials",
-                    expected=computed.digest,
-                    got=carried.digest,
-                    remedy="The document was altered; it proves nothing.",
-                )
-        recorded = _all_on_record(chain, storage)
-        return cls(chain, "on_record" if recorded else "unrecorded")
+        for path, expected, got in unfounded(chain):
+            name = "ranking" if path.startswith("$.value.ranking") else "verdict"
+            raise TrustError(
+                f"the {name} in this result does not follow from its trials ({path})",
+                expected=expected,
+                got=got,
+                remedy="The document was altered; it proves nothing.",
+            )
+        if not _is_on_record(chain, storage):
+            return cls(chain, "unrecorded")
+        for path, expected, got in source.on_record(chain.plan, storage):
+            raise TrustError(
+                f"this result is about another failure than the one on record ({path})",
+                expected=expected,
+                got=got,
+                remedy="The store was altered; restore it from a copy.",
+            )
+        return cls(chain, "on_record")
 
     @property
     def verdict(self) -> Verdict:
@@ -78,18 +100,22 @@ class RecoveryResult:
 
     @property
     def status(self) -> str:
-        """The verdict's status: verified, not_recovered, stopped or integration_error."""
-        return self.verdict.status
+        """The status that this store stands for: verified, not_recovered, stopped, integration_error, or "unrecorded".
+
+        Of a result that is not on record here nothing is known but its own claim, ``verdict.status``.
+        """
+        return self.verdict.status if self.standing == "on_record" else self.standing
 
     @property
     def reason_code(self) -> str:
-        """The verdict's reason code."""
+        """The verdict's reason code; of an unrecorded result it is part of the claim."""
         return self.verdict.reason_code
 
     @property
     def sentence(self) -> str:
-        """The verdict in a sentence."""
-        return self.verdict.sentence
+        """The verdict in a sentence, which says so where a verified one is not on record here."""
+        claimed = self.verdict.status == "verified" and self.standing != "on_record"
+        return f"{ELSEWHERE if claimed else ''}{self.verdict.sentence}"
 
     @property
     def device_kind(self) -> str:
@@ -124,8 +150,44 @@ class RecoveryResult:
         return self.chain.to_json()
 
 
-def _all_on_record(chain: RecoveryChain, storage: Storage) -> bool:
-    parts = [chain, chain.plan, chain.verdict, chain.ranking, *chain.authorizations]
-    for trial in chain.trials:
-        parts += [trial.request, trial.result]
-    return all(storage.audit.is_on_record(part.digest, part.KIND) for part in parts)
+def unfounded(chain: RecoveryChain) -> list[Disagreement]:
+    """Return where a chain's ranking and verdict differ from what its trials give, at most 20 places."""
+    ranking = rank(chain.plan, chain.authorizations, chain.trials)
+    verdict = verify(chain.campaign_id, chain.plan, chain.authorizations, chain.trials, chain.ending)
+    pairs: tuple[tuple[Record, Record, str], ...] = (
+        (ranking, chain.ranking, "$.value.ranking"),
+        (verdict, chain.verdict, "$.value.verdict"),
+    )
+    found = (one for computed, carried, path in pairs for one in source.differences(computed, carried, path))
+    return list(islice(found, MOST_DISAGREEMENTS))
+
+
+def _is_on_record(chain: RecoveryChain, storage: Storage) -> bool:
+    """Tell whether this is the chain that the store has for the campaign, made of the campaign's own parts."""
+    if not storage.exists:
+        return False
+    ledger = Ledger(storage, chain.campaign_id)
+    try:
+        plan = ledger.plan()
+    except NotFound:
+        return False
+    recorded = ledger.chain()
+    if recorded is None or recorded.digest != chain.digest:
+        return False
+    # Two campaigns of one plan may share an approval or a ranking, whose rows then name the first of them.
+    shared = (chain.plan, chain.ranking, *chain.authorizations)
+    return (
+        plan.digest == chain.plan.digest
+        and _digests(ledger.authorizations()) == _digests(chain.authorizations)
+        and _trial_digests(ledger.trials()) == _trial_digests(chain.trials)
+        and chain.verdict.to_json() in storage.audit.records(chain.campaign_id, chain.verdict.KIND)
+        and all(storage.audit.is_on_record(part.digest, part.KIND) for part in shared)
+    )
+
+
+def _digests(records: tuple[Record, ...]) -> list[str]:
+    return [one.digest for one in records]
+
+
+def _trial_digests(trials: tuple[Trial, ...]) -> list[tuple[str, str]]:
+    return [(one.request.digest, one.result.digest) for one in trials]

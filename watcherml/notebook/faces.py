@@ -17,7 +17,6 @@ from watcherml.notebook.panels.verdict import verdict_page
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.report.html import html_plan, html_run
-from watcherml.report.palette import Tone
 from watcherml.report.safe import one_line
 from watcherml.report.text import text_plan, text_run
 from watcherml.store.storage import Storage
@@ -65,8 +64,8 @@ def _capsule(capsule: Capsule) -> Page:
 
 
 def _verdict(verdict: Verdict) -> Page:
-    tone: Tone = "good" if verdict.status == "verified" else "warn"
-    return notice(f"{one_line(verdict.status.replace('_', ' '))}: {verdict.sentence}", tone)
+    # A bare verdict does not say whose it is; its result does, and only that one is shown as verified.
+    return notice(f"A verdict of campaign {one_line(verdict.campaign_id)} says: {verdict.sentence}", "quiet")
 
 
 _FACES: tuple[tuple[type, Callable[[Any], Panel]], ...] = (

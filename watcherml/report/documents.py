@@ -18,7 +18,7 @@ from watcherml.report import terms
 from watcherml.report.changes import ABSENT, differences
 from watcherml.report.ladder import Rung, planned, rungs
 from watcherml.report.memory import picture, shortfall
-from watcherml.report.words import device_of, run_headline
+from watcherml.report.words import device_of, run_headline, verdict_words
 from watcherml.sealed.record import thaw
 
 Document = dict[str, Any]
@@ -73,17 +73,20 @@ def progress_document(plan: RecoveryPlan, trials: Rows, lifecycle: str, sentence
 def verdict_document(verdict: Verdict, plan: RecoveryPlan, trials: Rows, standing: str = "on_record") -> Document:
     """Return kind, status, verified, standing, sentence, simulated, verdict, digest, changes, environment, trials.
 
-    ``verified`` is true only for a verified verdict that stands on record here. In ``changes`` an absent value
+    ``verified`` is true only for a verified verdict that stands on record here; otherwise ``status`` is the standing,
+    and ``sentence`` begins with whose claim it is. In ``changes`` an absent value
     has no key.
     """
     chosen = next((one for one in plan.proposals if one.proposal_id == verdict.candidate_id), None)
+    word = verdict_words(verdict, standing)
+    claim = f"{word[:1].upper()}{word[1:]}: "
     changed = [] if verdict.config is None else differences(plan.source.config, verdict.config)
     return {
         "kind": "verdict",
-        "status": verdict.status,
+        "status": verdict.status if standing == "on_record" else standing,
         "verified": verdict.status == "verified" and standing == "on_record",
         "standing": standing,
-        "sentence": verdict.sentence,
+        "sentence": f"{'' if standing == 'on_record' else claim}{verdict.sentence}",
         "simulated": verdict.device_kind == "simulated",
         "verdict": verdict.to_data(),
         "digest": verdict.digest,

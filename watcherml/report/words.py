@@ -27,9 +27,9 @@ CAUSE_LISTS = (
     ("unknown", "Not measured"),
 )
 _NOT_ON_RECORD = {
-    "unrecorded": "on no record of this store",
-    "imported": "by another store, not by this one",
-    "claimed_by_0.1": "claimed by version 0.1",
+    "unrecorded": "elsewhere, not by this store",
+    "imported": "elsewhere, not by this store",
+    "claimed_by_0.1": "as claimed by version 0.1",
 }
 
 
@@ -78,10 +78,12 @@ def cause_words(cause: Cause) -> str:
 
 def verdict_words(verdict: Verdict, standing: str) -> str:
     """Return the status as it may be said: only a verdict on record here is simply verified."""
-    word = label(verdict.status)
-    if verdict.status == "verified" and verdict.device_kind == "simulated":
-        word = "verified on the simulated device"
-    return f"{word}, {_NOT_ON_RECORD.get(standing, one_line(label(standing), 60))}" if standing != "on_record" else word
+    word, verified = label(verdict.status), verdict.status == "verified"
+    device = "on the simulated device" if verified and verdict.device_kind == "simulated" else ""
+    if standing == "on_record":
+        return f"{word} {device}".strip()
+    where = _NOT_ON_RECORD.get(standing) or f"({one_line(label(standing), 60)})"
+    return f"{word} {where}" + (f", {device}" if device else "")
 
 
 def verdict_tone(verdict: Verdict, standing: str) -> Tone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.proposal import Proposal, config_digest
-from watcherml.protocol.result import MeasuredIdentity, Trial
+from watcherml.protocol.result import MeasuredIdentity, Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
 
@@ -67,16 +67,34 @@ def authority_check(plan: RecoveryPlan, authorizations: tuple[Authorization, ...
     return check.holds("authority", "approved by a person", f"approved by {by[0]}" if by else None, bool(by))
 
 
-NOTHING_MEASURED = MeasuredIdentity(None, None, None, None, None)
+_NOTHING_MEASURED = MeasuredIdentity(None, None, None, None, None)
 
 
-def code_checks(plan: RecoveryPlan, measured: MeasuredIdentity) -> tuple[Check, ...]:
-    """Check that a trial loaded every sealed file of the project with its sealed content."""
+def device_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
+    """Check that a trial ran on the source's device: its kind, the model of a GPU, the budget of a simulated one."""
+    required, device = plan.contract.device, result.device
+    checks = [check.equal("device.kind", required.kind, device.kind if device else None)]
+    if required.kind == "cuda":
+        checks.append(check.equal("device.name", required.name, device.name if device else None))
+    if required.kind == "simulated":
+        budget = device.budget_bytes if device else None
+        checks.append(check.equal("device.budget_bytes", required.budget_bytes, budget))
+    return tuple(checks)
+
+
+def identity_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
+    """Check what the trial measured of its workload: every declared identity, the recorded data, the sealed code."""
+    measured = result.identity or _NOTHING_MEASURED
+    declared = plan.contract.verification.workload_identity.declared()
+    checks = [check.equal(f"identity.{name}", value, getattr(measured, name)) for name, value in declared.items()]
+    recorded = plan.source.dataset_fingerprint
+    if recorded is not None and "dataset_fingerprint" not in declared:
+        # The failed run recorded its data, so a trial on other data is a trial of another workload.
+        checks.append(check.equal("identity.dataset_fingerprint", recorded, measured.dataset_fingerprint))
     files = None if measured.code is None else measured.code.files
-    return tuple(
-        check.equal(f"code.{path}"[:400], digest, None if files is None else files.get(path))
-        for path, digest in plan.contract.code.files.items()
-    )
+    for path, digest in plan.contract.code.files.items():
+        checks.append(check.equal(f"code.{path}"[:400], digest, None if files is None else files.get(path)))
+    return tuple(checks)
 
 
 def _length(plan: RecoveryPlan, role: str) -> object:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watcherml.protocol.plan import RecoveryPlan
-from watcherml.protocol.result import Trial
+from watcherml.protocol.result import Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
-from watcherml.verdict.bindings import NOTHING_MEASURED, binding_checks, code_checks
+from watcherml.verdict.bindings import binding_checks, device_checks, identity_checks
 
 # The requested size may differ this much between two runs of the same failure.
 REQUEST_TOLERANCE = 0.05
 
-Finding = Literal["reproduced", "passed", "different", "inconclusive"]
+Finding = Literal["reproduced", "passed", "different", "another_workload", "inconclusive"]
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,25 @@ class ControlJudgement:
 def judge_control(plan: RecoveryPlan, trial: Trial) -> ControlJudgement:
     """Judge a control trial.
 
-    ``reproduced``: running the sealed code it ran out of memory with the source's class, device kind, phase where both
-    are known, and a request within 5 %. ``passed``: it ended well. ``different``: it failed otherwise, or is not this
-    plan's. ``inconclusive``: a limit or the system ended it.
+    ``reproduced``: the source's workload on the source's device ran out of memory with the source's class, phase where
+    both are known, and a request within 5 %. ``passed``: it ended well. ``different``: it failed otherwise, or is not
+    this plan's. ``another_workload``: other code, data, model or device, or not measured. ``inconclusive``: a limit or
+    the system ended it.
     """
     result = trial.result
-    bindings = binding_checks(plan, trial)
-    if not check.all_pass(bindings):
-        return ControlJudgement("different", "The control trial does not belong to this plan.", bindings)
+    checks = binding_checks(plan, trial)
+    if not check.all_pass(checks):
+        return ControlJudgement("different", "The control trial does not belong to this plan.", checks)
     if result.outcome in ("timeout", "killed", "exited", "host_oom", "lost"):
-        return ControlJudgement("inconclusive", f"The control trial gave no answer: {result.sentence}"[:2000], bindings)
-    code = code_checks(plan, result.identity or NOTHING_MEASURED)
-    checks = bindings + code
-    if check.all_pass(checks) and result.outcome == "completed":
+        return ControlJudgement("inconclusive", f"The control trial gave no answer: {result.sentence}"[:2000], checks)
+    checks += device_checks(plan, result) + identity_checks(plan, result)
+    if not check.all_pass(checks):
+        reason = "; ".join(check.broken(checks))
+        sentence = f"The control trial was not shown to run the failed run's workload: {reason}"
+        return ControlJudgement("another_workload", sentence[:2000], checks)
+    if result.outcome == "completed":
         return ControlJudgement("passed", _passed_sentence(plan, trial), checks)
-    if check.all_pass(code):
-        checks += _same_failure(plan, trial)
+    checks += _same_failure(plan, result)
     if check.all_pass(checks):
         return ControlJudgement("reproduced", "The unchanged configuration failed the same way again.", checks)
     reason = "; ".join(check.broken(checks))
@@ -52,12 +55,10 @@ def judge_control(plan: RecoveryPlan, trial: Trial) -> ControlJudgement:
     return ControlJudgement("different", sentence[:2000], checks)
 
 
-def _same_failure(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
-    result, source = trial.result, plan.source
-    failure = result.failure
+def _same_failure(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
+    source, failure = plan.source, result.failure
     checks = [
         check.equal("control.outcome", "oom", result.outcome),
-        check.equal("control.device_kind", plan.contract.device.kind, result.device.kind if result.device else None),
         check.equal("control.failure_class", source.failure_class, failure.failure_class if failure else None),
     ]
     if source.requested_bytes:

@@ -6,15 +6,15 @@ from watcherml.contract.guards import MetricGuard
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.proposal import ALLOCATOR, SEMANTIC_TRAITS, Proposal
-from watcherml.protocol.result import MeasuredIdentity, Trial, TrialResult
+from watcherml.protocol.result import Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
 from watcherml.verdict.bindings import (
-    NOTHING_MEASURED,
     approvals,
     authority_check,
     binding_checks,
-    code_checks,
+    device_checks,
+    identity_checks,
     proposal_of,
 )
 
@@ -36,7 +36,7 @@ def contract_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...
         *progress_checks(plan, trial.result),
         *(_guard_check(guard, trial.result) for guard in plan.contract.verification.metric_guards),
         *_peak_checks(plan, trial.result),
-        *_identity_checks(plan, trial.result.identity or NOTHING_MEASURED),
+        *identity_checks(plan, trial.result),
     )
 
 
@@ -48,7 +48,7 @@ def probe_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], 
         *_candidate_checks(plan, authorizations, trial),
         *_outcome_checks(plan, trial.result),
         check.holds("probe.steps", "at least 1 step", steps, bool(steps)),
-        *code_checks(plan, trial.result.identity or NOTHING_MEASURED),
+        *identity_checks(plan, trial.result),
         *_peak_checks(plan, trial.result),
     )
 
@@ -104,31 +104,24 @@ def _knob_checks(proposal: Proposal, result: TrialResult) -> tuple[Check, ...]:
 
 
 def _outcome_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
-    required, device = plan.contract.device, result.device
-    checks = [
+    return (
         check.equal("outcome", "completed", result.outcome),
         check.holds("execution", "an execution id of the worker", result.execution_id, True),
-        check.equal("device.kind", required.kind, device.kind if device else None),
-    ]
-    if required.kind == "cuda":
-        checks.append(check.equal("device.name", required.name, device.name if device else None))
-    if required.kind == "simulated":
-        checks.append(
-            check.equal("device.budget_bytes", required.budget_bytes, device.budget_bytes if device else None)
-        )
-    return tuple(checks)
+        *device_checks(plan, result),
+    )
 
 
 def progress_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
     """Check the steps: counted by marks or optimizer calls, or claimed where nothing could count them."""
     required = plan.contract.verification.minimum_progress_steps
-    progress = result.progress
+    name, progress = plan.contract.progress_metric, result.progress
     steps = progress.steps if _counted(result) else None
+    claimed = result.metrics.get(name)
     checks = [
         check.holds("progress.steps", f"at least {required} steps", steps, steps is not None and steps >= required),
         check.holds(
-            "progress.metric", f"{plan.contract.progress_metric} of at least {required}", progress.claimed,
-            progress.claimed is not None and progress.claimed >= required,
+            "progress.metric", f"{name} of at least {required}, the same as was claimed", claimed,
+            claimed is not None and claimed >= required and claimed == progress.claimed,
         ),
     ]  # fmt: skip
     if progress.claimed is not None and progress.source in ("marks", "optimizer"):
@@ -154,13 +147,3 @@ def _peak_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
         return ()
     peak = result.peak.compared_bytes if result.peak and result.peak.kind == plan.contract.device.kind else None
     return (check.holds("peak_bytes", f"at most {ceiling} bytes", peak, peak is not None and peak <= ceiling),)
-
-
-def _identity_checks(plan: RecoveryPlan, measured: MeasuredIdentity) -> tuple[Check, ...]:
-    declared = plan.contract.verification.workload_identity.declared()
-    checks = [check.equal(f"identity.{name}", value, getattr(measured, name)) for name, value in declared.items()]
-    recorded = plan.source.dataset_fingerprint
-    if recorded is not None and "dataset_fingerprint" not in declared:
-        # The failed run recorded its data, so a trial on other data is a trial of another workload.
-        checks.append(check.equal("identity.dataset_fingerprint", recorded, measured.dataset_fingerprint))
-    return (*checks, *code_checks(plan, measured))

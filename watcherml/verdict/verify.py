@@ -12,14 +12,14 @@ never pass, and one check that does not pass is enough:
    ``binding.config``, ``binding.environment``, ``binding.entrypoint``, ``binding.progress_metric``, ``binding.device``,
    ``binding.max_steps``, ``binding.timeout``, ``binding.grace``, ``binding.request``, ``binding.trial_id``,
    ``binding.run_id``: every trial of the campaign belongs to this plan and to its candidate
-6. ``control.outcome``, ``control.device_kind``, ``control.failure_class``, ``control.requested_bytes``,
-   ``control.phase``, ``control``: the unchanged configuration failed the same way in a fresh process, and never passed
+6. for the control: ``device.kind``, ``device.name``, ``device.budget_bytes``, ``identity``, ``code`` (the source's
+   device and workload), ``control.outcome``, ``control.failure_class``, ``control.requested_bytes``, ``control.phase``,
+   ``control``: the unchanged configuration failed the same way in a fresh process, and never passed
 7. ``probe``: the candidate survived a probe, where the contract has one for it
 8. for the candidate's full trial and for each of its confirmations (one lost with its supervisor proves nothing either
    way): ``authority``; ``cause`` (not ruled out by the diagnosis); ``update`` (the same update, or approved);
-   ``knob`` (the change was seen to take effect, or cannot be seen); ``outcome``, ``execution``; ``device.kind``,
-   ``device.name``, ``device.budget_bytes``; ``progress.steps``, ``progress.metric``, ``progress.claim``; ``metric``
-   (every guard); ``peak_bytes``; ``identity``; ``code``
+   ``knob`` (the change was seen to take effect, or cannot be seen); ``outcome``, ``execution``; device;
+   ``progress.steps``, ``progress.metric``, ``progress.claim``; ``metric`` (every guard); ``peak_bytes``; identity; code
 9. ``same_code``: full trial and confirmations ran the same contents of every project file that any of them loaded
 10. ``confirmations``: exactly as many as the contract requires
 
@@ -140,7 +140,8 @@ def _control(case: _Case) -> tuple[tuple[Status, str, str] | None, tuple[Check, 
         return None, checks
     if decisive.finding == "passed":
         return ("not_recovered", "source_failure_not_reproduced", decisive.sentence), checks
-    code = "control_inconclusive" if decisive.finding == "inconclusive" else "control_failed_differently"
+    codes = {"inconclusive": "control_inconclusive", "another_workload": "workload_differs"}
+    code = codes.get(decisive.finding, "control_failed_differently")
     return ("stopped", code, decisive.sentence), checks
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "recover": "Observe, plan, authorize, execute and verify a recovery",
     "recoveries": "List recovery campaigns",
     "recovery": "Show a campaign with its trials and verdict",
+    "verify": "Check what a result, a plan or a campaign is worth in this store",
     "stop": "Stop a running campaign",
     "resume": "Take up a campaign that lost its supervisor",
 }

@@ -1,0 +1,100 @@
+"""Does a plan tell the failure that it was made for as the capsule tells it?
+
+A plan repeats what it needs of the failed run. The capsule is the evidence; where the two differ, the plan's trials
+were run against something that never happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from watcherml.errors import InvalidValue
+from watcherml.forensics.capsule import Capsule
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.sealed.canonical import canonical_bytes
+from watcherml.sealed.record import thaw
+from watcherml.store.storage import Storage
+
+_ABSENT = object()
+_SHOWN_CHARACTERS = 200
+
+
+class Disagreement(NamedTuple):
+    """One value that is not as it has to be: where it stands, what was expected there, what came."""
+
+    path: str
+    expected: str
+    got: str
+
+
+def disagreements(plan: RecoveryPlan, capsule: Capsule) -> list[Disagreement]:
+    """Return where a plan and the capsule of its source differ; empty if they tell the same failure."""
+    source = plan.source
+    pairs = (
+        ("plan.source.run_id", capsule.run_id, source.run_id),
+        ("plan.source.project", capsule.project, source.project),
+        ("plan.source.capsule_digest", capsule.digest, source.capsule_digest),
+        ("plan.source.failure_class", capsule.failure.class_, source.failure_class),
+        ("plan.source.requested_bytes", capsule.memory.requested_bytes, source.requested_bytes),
+        ("plan.source.shortfall_bytes", _shortfall(capsule), source.shortfall_bytes),
+        ("plan.source.slack_bytes", capsule.memory.reserved_unallocated_bytes, source.slack_bytes),
+        ("plan.source.phase", capsule.failure.phase, source.phase),
+        ("plan.source.last_step", capsule.failure.step, source.last_step),
+        ("plan.source.config", _configuration(capsule), source.config),
+        ("plan.contract.device", capsule.device, plan.contract.device),
+    )
+    return [one for path, expected, got in pairs for one in differences(expected, got, path)]
+
+
+def on_record(plan: RecoveryPlan, storage: Storage) -> list[Disagreement]:
+    """Compare a plan with the capsule of its source in a store; a capsule that is not there is a disagreement."""
+    source = plan.source
+    # A run may fail several times and have a capsule of each; the plan names the one it was made for.
+    with storage.database.reading() as connection:
+        row = connection.execute(
+            "SELECT document FROM capsules WHERE run_id = ? AND digest = ? ORDER BY capsule_id DESC LIMIT 1",
+            (source.run_id, source.capsule_digest),
+        ).fetchone()
+    if row is None:
+        wanted = f"a capsule of run {source.run_id} in {storage.path}"
+        return [Disagreement("plan.source.capsule_digest", wanted, f"none with the digest {source.capsule_digest}")]
+    try:
+        return disagreements(plan, Capsule.from_json(row[0]))
+    except InvalidValue as error:
+        return [Disagreement(f"capsule of run {source.run_id}: {error.message}", error.expected, error.got)]
+
+
+def differences(expected: Any, got: Any, path: str) -> Iterator[Disagreement]:
+    """Yield where two JSON values or records differ, down to their leaves; of lists of two lengths only the lengths.
+
+    Values are the same where their canonical bytes are: 1 and 1.0 are one number, 1 and true are not one value.
+    """
+    expected, got = thaw(expected), thaw(got)
+    if isinstance(expected, Mapping) and isinstance(got, Mapping):
+        for key in sorted(expected.keys() | got.keys()):
+            yield from differences(expected.get(key, _ABSENT), got.get(key, _ABSENT), f"{path}.{key}")
+    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        for index, (one, other) in enumerate(zip(expected, got, strict=True)):
+            yield from differences(one, other, f"{path}[{index}]")
+    elif isinstance(expected, list) and isinstance(got, list):
+        yield Disagreement(path, f"{len(expected)} entries", f"{len(got)} entries")
+    elif expected is _ABSENT or got is _ABSENT or canonical_bytes(expected) != canonical_bytes(got):
+        yield Disagreement(path, _shown(expected), _shown(got))
+
+
+def _shortfall(capsule: Capsule) -> int | None:
+    missing = capsule.diagnosis.shortfall_bytes
+    return None if missing is None else max(0, missing)
+
+
+def _configuration(capsule: Capsule) -> Any:
+    data = next((piece.data for piece in capsule.evidence if piece.id == "EV-1"), None)
+    return data.get("config", _ABSENT) if isinstance(data, Mapping) else _ABSENT
+
+
+def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    text = canonical_bytes(value).decode("utf-8")
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
