@@ -116,9 +116,9 @@ def _skipped(plan: RecoveryPlan) -> Html:
     if not plan.skipped:
         return markup.EMPTY
     lines = []
-    for one in plan.skipped:
-        name = markup.hint(markup.shown(label(one.capability)), meaning("capability", one.capability))
-        lines.append(Html(f"{markup.strong(name)}: {markup.shown(one.reason, 400)}"))
+    for names, reason in terms.left_out(plan):
+        hinted = [markup.hint(markup.shown(label(name)), meaning("capability", name)) for name in names]
+        lines.append(Html(f"{markup.strong(Html(', '.join(hinted)))}: {markup.shown(reason, 400)}"))
     return markup.section("Considered and left out", markup.bullets(lines))
 
 

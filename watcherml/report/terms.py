@@ -161,6 +161,14 @@ def change_lines(proposal: Proposal) -> list[str]:
     return lines
 
 
+def left_out(plan: RecoveryPlan) -> list[tuple[tuple[str, ...], str]]:
+    """Return (capabilities or proposals, reason) for everything left out; what shares a reason shares a line."""
+    found: dict[str, list[str]] = {}
+    for one in plan.skipped:
+        found.setdefault(one.reason, []).append(one.capability)
+    return [(tuple(names), reason) for reason, names in found.items()]
+
+
 def environment(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the variables a proposal sets in its trials, by name."""
     return sorted(proposal.environment.items())

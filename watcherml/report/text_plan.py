@@ -30,15 +30,13 @@ def text_plan(
     for proposal in plan.proposals:
         lines += _proposal(plan, proposal, terms.state_of(proposal, authorized, rejected), color)
     left_out = (
-        line for one in plan.skipped for line in plain.wrap(_left_out(one.capability, one.reason), "    ", "  ")
+        line
+        for names, reason in terms.left_out(plan)
+        for line in plain.wrap(f"{', '.join(map(label, names))}: {reason}", "    ", "  ")
     )
     lines += plain.section("Considered and left out", left_out, color)
     lines += plain.section("The contract", _contract(plan), color)
     return plain.finish(lines)
-
-
-def _left_out(capability: str, reason: str) -> str:
-    return f"{label(capability)}: {reason}"
 
 
 def _proposal(plan: RecoveryPlan, proposal: Proposal, state: terms.State, color: bool) -> list[str]:
