@@ -305,6 +305,7 @@ def verdict(text="{}", status="verified", config=CONFIG, **changes):
         "campaign_id": "campaign-01",
         "plan_digest": DIGEST,
         "status": status,
+        "verifier_version": 1,
         "reason_code": "verified_recovery" if good else "source_failure_not_reproduced",
         "sentence": text.format(
             "P1 passed two fresh runs of 500 steps on the simulated device."

@@ -33,19 +33,25 @@ def recorded_plan(storage, config, **options):
     return made
 
 
-def record(storage, campaign_id, plan, trials, authorizations=(), ending=None):
-    """Put a finished campaign on record as a supervisor does, and return its chain."""
-    ending = ending or Ending("decided")
+def record(storage, campaign_id, plan, trials, authorizations=(), **changes):
+    """Put a finished campaign on record as a supervisor does, and return its chain; ``changes`` go into its verdict."""
+    ending = Ending("decided")
     ledger = Ledger.open_new(storage, campaign_id, plan, authorizations, {}, Settings("/nowhere", "python"))
     for number, one in enumerate(trials, 1):
         ledger.start_trial(one.request, number)
         ledger.end_trial(one.request, one.result)
     trials = ledger.trials()
-    verdict = verify(campaign_id, plan, authorizations, trials, ending)
+    verdict = verify(campaign_id, plan, authorizations, trials, ending).replace(**changes)
     ranking = rank(plan, authorizations, trials)
     made = type(chain(plan, trials))(campaign_id, plan, authorizations, trials, ending, ranking, verdict)
     ledger.finish(made)
     return made
+
+
+def record_by(storage, campaign_id, changes):
+    """Put a campaign on record whose verdict another verifier made."""
+    plan = recorded_plan(storage, FAILED_CONFIG)
+    return record(storage, campaign_id, plan, rename(good_trials(plan), campaign_id), **changes)
 
 
 def rename(trials, campaign_id):

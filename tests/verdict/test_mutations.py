@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 from mutate import as_it_is, mutate, sealed_everywhere, sealed_outside, sealed_plan
-from stored import campaigns
+from stored import campaigns, record_by
 
 import watcherml
 from watcherml import RecoveryPreparation, RecoveryResult
-from watcherml.errors import WatcherError
+from watcherml.errors import TrustError, WatcherError
 from watcherml.store.storage import Storage
 
 RESULTS, PLANS = 1_800, 600
@@ -80,6 +80,23 @@ def test_no_edited_plan_is_accepted(store):
     outcomes = attack(documents, PLANS, [as_it_is, sealed_outside, sealed_plan],
                       lambda text: RecoveryPreparation.from_json(text, storage=storage))  # fmt: skip
     assert outcomes["NotOnRecord"] > PLANS // 20 and outcomes["InvalidRecord"] > PLANS // 4
+
+
+def test_a_verdict_of_another_version_of_the_verifier_is_held_to_its_outcome(tmp_path):
+    """As after an upgrade: the record stands if the present checks come to the same outcome, and only then."""
+    storage = Storage(tmp_path / ".watcherml")
+    older, wrong = (
+        record_by(storage, f"older-{number}", changes)
+        for number, changes in enumerate(
+            [{"verifier_version": 2, "sentence": "Verified, as it was said then."}, {"reason_code": "other"}]
+        )
+    )
+    assert RecoveryResult.from_json(older.to_json(), storage=storage).verified
+    with pytest.raises(TrustError, match="does not follow"):
+        RecoveryResult.from_json(wrong.to_json(), storage=storage)
+    lie = older.replace(verdict=older.verdict.replace(status="stopped", config=None))
+    with pytest.raises(TrustError, match=r"verdict\.status"):
+        RecoveryResult.from_json(lie.to_json(), storage=storage)
 
 
 @pytest.mark.parametrize("change", [{"approved_by": "somebody"}, {"reason": "no"}, {"approved_at": 1.0}])

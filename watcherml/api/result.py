@@ -20,11 +20,13 @@ from watcherml.protocol.verdict import RecoveryChain, Verdict
 from watcherml.sealed.record import Record, thaw
 from watcherml.store.storage import Storage
 from watcherml.verdict.rank import rank
-from watcherml.verdict.verify import verify
+from watcherml.verdict.verify import VERIFIER_VERSION, verify
 
 Standing = Literal["on_record", "unrecorded"]
 ELSEWHERE = "Verified elsewhere, not by this store: "
 MOST_DISAGREEMENTS = 20
+_OUTCOME = ("campaign_id", "plan_digest", "status", "reason_code", "candidate_id", "config", "confirmation_run_ids",
+            "device_kind")  # fmt: skip
 
 
 class RecoveryResult:
@@ -151,13 +153,20 @@ class RecoveryResult:
 
 
 def unfounded(chain: RecoveryChain) -> list[Disagreement]:
-    """Return where a chain's ranking and verdict differ from what its trials give, at most 20 places."""
+    """Return where a chain's ranking and verdict differ from what its trials give, at most 20 places.
+
+    What another version of the verifier wrote is held to its outcome: its checks and factors were others.
+    """
     ranking = rank(chain.plan, chain.authorizations, chain.trials)
     verdict = verify(chain.campaign_id, chain.plan, chain.authorizations, chain.trials, chain.ending)
-    pairs: tuple[tuple[Record, Record, str], ...] = (
+    pairs: tuple[tuple[Any, Any, str], ...] = (
         (ranking, chain.ranking, "$.value.ranking"),
         (verdict, chain.verdict, "$.value.verdict"),
     )
+    if chain.verdict.verifier_version != VERIFIER_VERSION:
+        pairs = tuple(
+            (getattr(verdict, name), getattr(chain.verdict, name), f"$.value.verdict.{name}") for name in _OUTCOME
+        )
     found = (one for computed, carried, path in pairs for one in source.differences(computed, carried, path))
     return list(islice(found, MOST_DISAGREEMENTS))
 

@@ -10,7 +10,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.ranking import Ranking
 from watcherml.protocol.result import Trial
 from watcherml.sealed.device import DeviceKind
-from watcherml.sealed.fields import CampaignId, Digest, Items, Json, Line, Name, ProposalId, RunId
+from watcherml.sealed.fields import Bound, CampaignId, Digest, Items, Json, Line, Name, ProposalId, RunId
 from watcherml.sealed.record import Record
 
 Status = Literal["verified", "not_recovered", "stopped", "integration_error"]
@@ -48,7 +48,8 @@ class Ending(Record):
 class Verdict(Record):
     """The outcome of a campaign, with every check behind it.
 
-    ``cause_addressed`` tells whether the verified change acts on a cause that the diagnosis found.
+    ``cause_addressed`` tells whether the verified change acts on a cause that the diagnosis found. ``verifier_version``
+    names the list of checks it was made with; a later verifier judges an earlier verdict by its outcome.
     """
 
     KIND: ClassVar[str] = "recovery-verdict"
@@ -64,6 +65,7 @@ class Verdict(Record):
     confirmation_run_ids: tuple[RunId, ...]
     device_kind: DeviceKind
     cause_addressed: Literal["yes", "no", "unknown"]
+    verifier_version: Annotated[int, Bound(1, 10_000)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,6 +43,9 @@ from watcherml.verdict.control import judge_control
 from watcherml.verdict.eligible import contract_checks, probe_checks
 from watcherml.verdict.rank import rank
 
+# Goes up with every change of the checks, the ranking or the reason codes.
+VERIFIER_VERSION = 1
+
 
 @dataclass(frozen=True)
 class _Case:
@@ -96,6 +99,7 @@ def verify(
         confirmation_run_ids=tuple(one.request.run_id for one in found.confirmations),
         device_kind=plan.contract.device.kind,
         cause_addressed=cause_addressed(plan, found.candidate_id) if verified else "unknown",
+        verifier_version=VERIFIER_VERSION,
     )
 
 
