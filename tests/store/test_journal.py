@@ -5,13 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from watcherml.store import journal
-from watcherml.store.journal import Spool
+from watcherml.store.journal import open_spool
+from watcherml.store.spool import FIRST_BYTES, RECORD
 from watcherml.store.storage import Storage
 
 
@@ -53,9 +55,15 @@ def test_folding_twice_takes_each_point_once(storage, run):
     assert [point["value"] for point in storage.get_metrics(run.run_id)] == list(range(10))
 
 
-def test_a_torn_last_line_waits_for_its_rest(storage, run):
+@pytest.fixture
+def lines(monkeypatch):
+    """Make the journal use lines, as it does where files cannot be mapped."""
+    monkeypatch.setenv("WATCHERML_PLAIN_IO", "1")
+
+
+def test_a_torn_last_line_waits_for_its_rest(lines, storage, run):
     run.log_metric("loss", 1.0, step=0)
-    path = next(storage.runs.spool_folder.glob("*"))
+    path = next(storage.runs.spool_folder.glob("*.jsonl"))
     with path.open("ab") as stream:
         stream.write(b'["loss", 2.0, 1')
     storage.runs.fold(run.run_id)
@@ -64,6 +72,99 @@ def test_a_torn_last_line_waits_for_its_rest(storage, run):
         stream.write(b", 5.0]\n")
     storage.runs.fold(run.run_id)
     assert [point["value"] for point in storage.get_metrics(run.run_id)] == [1.0, 2.0]
+
+
+def test_a_record_that_is_being_written_stops_its_file_until_it_is_whole(storage, run):
+    for step in range(5):
+        run.log_metric("loss", float(step), step=step)
+    path = next(storage.runs.spool_folder.glob("*.points"))
+    whole = path.read_bytes()
+    mark = RECORD.size * 3 + RECORD.size - 4  # of the third point
+    with path.open("r+b") as stream:
+        stream.seek(mark)
+        stream.write(b"\0\0\0\0")
+    storage.runs.fold(run.run_id)
+    assert len(storage.get_metrics(run.run_id)) == 2
+    with path.open("r+b") as stream:
+        stream.write(whole)
+    storage.runs.fold(run.run_id)
+    assert [point["value"] for point in storage.get_metrics(run.run_id)] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_what_a_killed_thread_left_unfinished_does_not_hide_what_others_finished(storage, run):
+    for step in range(5):
+        run.log_metric("loss", float(step), step=step)
+    path = next(storage.runs.spool_folder.glob("*.points"))
+    with path.open("r+b") as stream:
+        stream.seek(RECORD.size * 3)
+        stream.write(bytes(RECORD.size))
+    run.finish()
+    assert [point["value"] for point in storage.get_metrics(run.run_id)] == [0.0, 1.0, 3.0, 4.0]
+    assert not list(storage.runs.spool_folder.glob("*"))
+
+
+def test_many_segments_and_many_names_keep_their_order(storage, run):
+    count = FIRST_BYTES // RECORD.size * 5
+    for step in range(count):
+        run.log_metric(f"metric {step % 7}", float(step), step=step)
+        if step % 3_000 == 0:
+            storage.runs.fold(run.run_id)
+    run.finish()
+    points = storage.get_metrics(run.run_id)
+    assert [point["value"] for point in points] == [float(step) for step in range(count)]
+    assert all(point["name"] == f"metric {point['step'] % 7}" for point in points)
+    assert [point["step"] for point in storage.get_metrics(run.run_id, ["metric 3"])] == list(range(3, count, 7))
+
+
+def test_two_runs_that_fold_in_turn_keep_their_points_apart(storage, run):
+    import watcherml
+
+    other = watcherml.Run("demo", {}, storage, quiet=True).start()
+    other._sampler.stop()
+    for step in range(20):
+        run.log_metric("a", float(step), step=step)
+        other.log_metric("b", float(-step), step=step)
+        storage.runs.fold(run.run_id)
+        storage.runs.fold(other.run_id)
+    other.finish()
+    assert [point["value"] for point in storage.get_metrics(run.run_id)] == [float(step) for step in range(20)]
+    assert [point["value"] for point in storage.get_metrics(other.run_id)] == [float(-step) for step in range(20)]
+
+
+def test_threads_lose_no_point(storage, run):
+    def work(number):
+        for step in range(3_000):
+            run.log_metric(f"thread {number}", float(step))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    run.finish()
+    points = storage.get_metrics(run.run_id)
+    for number in range(6):
+        mine = [point["value"] for point in points if point["name"] == f"thread {number}"]
+        assert mine == [float(step) for step in range(3_000)]
+
+
+def test_a_full_disk_costs_points_and_one_warning_and_recovers(storage, run, monkeypatch):
+    run.log_metric("loss", 0.0)
+    run._spool.close()
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("watcherml.store.spool._reserve", refuse)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        run.log_metric("loss", 1.0)
+    run.log_metric("loss", 2.0)
+    assert len(run.problems) == 2
+    monkeypatch.undo()
+    run._spool._refused_until = 0.0
+    run.log_metric("loss", 3.0)
+    storage.runs.fold(run.run_id)
+    assert [point["value"] for point in storage.get_metrics(run.run_id)] == [0.0, 3.0]
 
 
 @given(st.lists(st.floats(width=64), max_size=30))
@@ -85,9 +186,9 @@ def test_every_double_reads_back(tmp_path_factory, values):
         run.interrupt("done")
 
 
-def test_a_line_that_cannot_be_stored_costs_only_itself(storage, run):
+def test_a_line_that_cannot_be_stored_costs_only_itself(lines, storage, run):
     run.log_metric("loss", 1.0, step=0)
-    path = next(storage.runs.spool_folder.glob("*"))
+    path = next(storage.runs.spool_folder.glob("*.jsonl"))
     with path.open("ab") as stream:
         for line in (b'["loss", 2.0, 99999999999999999999, 5.0]', b'["\\ud800", 2.0, 1, 5.0]', b"[1]", b"null", b"{}"):
             stream.write(line + b"\n")
@@ -97,18 +198,19 @@ def test_a_line_that_cannot_be_stored_costs_only_itself(storage, run):
     assert [point["value"] for point in storage.get_metrics(run.run_id)] == [1.0, 3.0]
 
 
-def test_a_forked_child_writes_to_its_own_file(tmp_path):
-    spool = Spool(tmp_path, "r")
-    spool.append("a", 1.0, 0, 1.0)
+@pytest.mark.parametrize(("plain", "suffix"), [(False, "points"), (True, "jsonl")])
+def test_a_forked_child_writes_to_its_own_file(tmp_path, plain, suffix):
+    spool = open_spool(tmp_path, "r", plain)
+    spool.put(spool.key_of("a"), 1.0, 0, 1.0)
     pid = os.fork()
     if pid == 0:
-        spool.append("a", 2.0, 1, 2.0)
+        spool.put(spool.key_of("b"), 2.0, 1, 2.0)
         os._exit(0)
     os.waitpid(pid, 0)
-    spool.append("a", 3.0, 2, 3.0)
+    spool.put(spool.key_of("a"), 3.0, 2, 3.0)
     spool.close()
-    files = sorted(path.name for path in tmp_path.glob("r.*.jsonl"))
-    assert len(files) == 2 and all(len(path.read_bytes().splitlines()) in (1, 2) for path in tmp_path.iterdir())
+    files = sorted(path.name.split(".")[1] for path in tmp_path.glob(f"r.*.{suffix}"))
+    assert files == sorted([str(os.getpid()), str(pid)])
 
 
 def test_fold_is_the_callers_transaction(storage, run):

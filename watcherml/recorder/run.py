@@ -20,7 +20,7 @@ from watcherml.recorder import dataset, environment, framework, ids, jsonable, m
 from watcherml.recorder.sampler import Sampler
 from watcherml.sealed.device import Device
 from watcherml.simulated import active as simulated_registry
-from watcherml.store.journal import Spool
+from watcherml.store.journal import open_spool
 from watcherml.store.runs import NewRun
 from watcherml.store.storage import Storage
 
@@ -76,8 +76,8 @@ class Run:
         self._role, self._campaign_id, self._trial_id = role, campaign_id, trial_id
         self._on_failure = on_failure
         self._quiet = quiet
-        self._spool = Spool(self.storage.runs.spool_folder, self.run_id)
-        self._names: set[str] = set()
+        self._spool = open_spool(self.storage.runs.spool_folder, self.run_id, self.storage.database.plain)
+        self._clock = self.storage.clock
         self._owner = os.getpid()
         self._sampler = Sampler(self._deliver, self._failed, self.storage.clock)
         self._gathering: threading.Thread | None = None
@@ -179,15 +179,29 @@ class Run:
 
         Raises ``InvalidValue`` naming the metric if the name, value or step is of the wrong kind.
         """
-        if not isinstance(name, str) or name not in self._names:
-            if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
-                raise InvalidValue("metric name", expected="1 to 256 printable characters", got=repr(name)[:80])
-            self._names.add(name)
-        number = as_number(value, f"metric {name!r}")
+        # This is the one call that a training loop makes at every step: the usual case goes straight through.
+        try:
+            key = self._spool.keys.get(name)
+        except TypeError:  # an unhashable name is no text either
+            key = None
+        if key is None:
+            key = self._new_name(name)
+        if type(value) is not float:
+            value = as_number(value, f"metric {name!r}")
         if step is not None:
-            step = self._step(step)
-        self.last_metrics[name] = number
-        self._safely(lambda: self._spool.append(name, number, step, self.storage.clock()))
+            last = self.last_step
+            if type(step) is int and last is not None and last < step <= _MAX_STEP:
+                if step - last > self.logging_gap:
+                    self.logging_gap = step - last
+                self.last_step = step
+            else:
+                step = self._step(step)
+        self.last_metrics[name] = value
+        try:
+            if key is not None:
+                self._spool.put(key, value, step, self._clock())
+        except Exception as error:  # noqa: BLE001 - recording must never end training
+            self._failed(error)
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Store a dictionary of numbers at one step."""
@@ -226,6 +240,12 @@ class Run:
         """Wait until git and packages have been collected."""
         if self._gathering is not None and self._owner == os.getpid():
             self._gathering.join(_GATHER_TIMEOUT_SECONDS)
+
+    def _new_name(self, name: Any) -> int | None:
+        """Return the key of a name that is used for the first time; None if it could not be stored."""
+        if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
+            raise InvalidValue("metric name", expected="1 to 256 printable characters", got=repr(name)[:80])
+        return self._safely(lambda: self._spool.key_of(name))
 
     def _step(self, step: Any) -> int:
         number = as_number(step, "step")

@@ -20,6 +20,8 @@ from watcherml.store.migrate import ensure_schema, is_empty, schema_version
 
 FILE_NAME = "watcherml.db"
 ENVIRONMENT = "WATCHERML_DIR"
+# Set to 1, it forces what network file systems need.
+PLAIN_IO = "WATCHERML_PLAIN_IO"
 BUSY_TIMEOUT_SECONDS = 30.0
 
 T = TypeVar("T")
@@ -45,6 +47,11 @@ class Database:
     def exists(self) -> bool:
         """Whether there is a database file."""
         return self.path.is_file()
+
+    @property
+    def plain(self) -> bool:
+        """Whether files here are only appended to and renamed: no write-ahead log, no mapped memory."""
+        return os.environ.get(PLAIN_IO, "") == "1"
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -1,106 +1,159 @@
-"""The metric spool: an append-only file a process, folded into SQLite when there is time.
+"""The reading end of the journal: points are folded into SQLite when there is time, each once.
 
-A point is one line written by one ``os.write`` to a file opened with O_APPEND: once the call returns, the
-kernel has the bytes, and SIGKILL of the process cannot take them back.
+How far a file has been folded is stored in the transaction that takes its points, so a crash between the two cannot
+double or lose one.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-_BATCH = 2_000
+from watcherml.store.spool import HAS_STEP, HEADER, MARK_AT, RECORD, AppendSpool, MappedSpool, Spool
+
+_CHUNK_BYTES = 1 << 18
 _MAX_STEP = 2**63 - 1  # what an INTEGER column holds
+# SQLite stores a NaN as NULL, which no other point is.
+_INSERT = f"INSERT INTO metrics (at, value, step, key) VALUES (?1, ?2, CASE WHEN ?5 & {HAS_STEP} THEN ?3 END, ?4)"
 
 
-class Spool:
-    """The writing end, owned by one process; a forked child writes to a file of its own."""
-
-    def __init__(self, folder: Path, run_id: str) -> None:
-        self._folder = folder
-        self._run_id = run_id
-        self._pid = 0
-        self._descriptor = -1
-
-    def append(self, name: str, value: float, step: int | None, at: float) -> None:
-        """Add one point; raises OSError if the disk refuses it."""
-        self._write((name, value, step, at))
-
-    def extend(self, points: Iterable[tuple[str, float, int | None, float]]) -> None:
-        """Add several points."""
-        for point in points:
-            self._write(point)
-
-    def _write(self, point: tuple[str, float, int | None, float]) -> None:
-        if self._pid != os.getpid():
-            self._open()
-        # json spells NaN and infinity as words that json reads back.
-        os.write(self._descriptor, (json.dumps(point) + "\n").encode("ascii"))
-
-    def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._folder / f"{self._run_id}.{os.getpid()}.jsonl"
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._pid = os.getpid()
-
-    def close(self) -> None:
-        """Close the file; a later append opens it again."""
-        if self._pid == os.getpid() and self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._pid, self._descriptor = 0, -1
+def open_spool(folder: Path, run_id: str, plain: bool) -> Spool:
+    """Return the writing end for a run; ``plain`` where files cannot be mapped safely."""
+    return AppendSpool(folder, run_id) if plain else MappedSpool(folder, run_id)
 
 
-def fold(connection: sqlite3.Connection, folder: Path, run_id: str) -> int:
+def fold(connection: sqlite3.Connection, folder: Path, run_id: str, *, final: bool = False) -> int:
     """Move a run's new points into the metrics table, inside the caller's transaction; returns how many.
 
-    The position is stored in the same transaction, so a crash between the two cannot double or lose a point.
-    A torn last line (a machine that lost power) is left for the next call.
+    A record that is being written stops its file until the next call. ``final`` says that nobody writes any more: then
+    what was never finished is passed over, and so is a torn last line.
     """
     moved = 0
+    for path in sorted(folder.glob(f"{run_id}.*.points")):
+        moved += _fold_points(connection, path, run_id, final)
     for path in sorted(folder.glob(f"{run_id}.*.jsonl")):
-        row = connection.execute(
-            "SELECT folded_bytes FROM spools WHERE run_id = ? AND file = ?", (run_id, path.name)
-        ).fetchone()
-        start = int(row[0]) if row else 0
-        with path.open("rb") as stream:
-            stream.seek(start)
-            data = stream.read()
-        end = data.rfind(b"\n") + 1
-        if end == 0:
-            continue
-        rows = [_row(run_id, line) for line in data[:end].splitlines()]
-        for index in range(0, len(rows), _BATCH):
-            connection.executemany(
-                "INSERT INTO metrics (run_id, name, step, value, special, at) VALUES (?, ?, ?, ?, ?, ?)",
-                [row for row in rows[index : index + _BATCH] if row is not None],
-            )
-        connection.execute(
-            "INSERT INTO spools (run_id, file, folded_bytes) VALUES (?, ?, ?)"
-            " ON CONFLICT (run_id, file) DO UPDATE SET folded_bytes = excluded.folded_bytes",
-            (run_id, path.name, start + end),
-        )
-        moved += len(rows)
+        moved += _fold_lines(connection, path, run_id)
     return moved
 
 
 def discard(connection: sqlite3.Connection, folder: Path, run_id: str) -> None:
-    """Remove the spool of a run that has ended and been folded in this transaction."""
-    for path in folder.glob(f"{run_id}.*.jsonl"):
-        path.unlink(missing_ok=True)
+    """Remove the files of a run that has ended and been folded in this transaction."""
+    for pattern in ("points", "names", "jsonl"):
+        for path in folder.glob(f"{run_id}.*.{pattern}"):
+            path.unlink(missing_ok=True)
     connection.execute("DELETE FROM spools WHERE run_id = ?", (run_id,))
 
 
-def _row(run_id: str, line: bytes) -> tuple[str, str, int | None, float | None, str | None, float] | None:
+def _fold_points(connection: sqlite3.Connection, path: Path, run_id: str, final: bool) -> int:
+    start = max(_folded(connection, run_id, path.name), RECORD.size)
+    position, moved = start, 0
+    with path.open("rb") as stream:
+        if stream.read(RECORD.size) != HEADER:
+            return 0  # killed between making the file and its first byte, or not ours
+        stream.seek(start)
+        while data := stream.read(_CHUNK_BYTES):
+            data = data[: len(data) - len(data) % RECORD.size]
+            marks = data[MARK_AT :: RECORD.size]
+            hole = marks.find(0)
+            whole = data if final or hole < 0 else data[: hole * RECORD.size]
+            rows: Iterable[Any] = RECORD.iter_unpack(whole)
+            if final and hole >= 0:
+                rows = [row for row in rows if row[4]]
+            elif not whole:
+                break
+            moved += _insert(connection, rows, run_id, path)
+            position += len(whole)
+            if len(whole) < len(data):
+                break
+    if position > start:
+        _set_folded(connection, run_id, path.name, position)
+    return moved
+
+
+def _insert(connection: sqlite3.Connection, rows: Iterable[Any], run_id: str, path: Path) -> int:
+    source = _source(connection, run_id, path.name.removeprefix(f"{run_id}.").partition(".")[0])
+    _learn_names(connection, source, path.with_name(f"{path.name.rsplit('.', 2)[0]}.names"))
+    return _add(connection, rows, run_id, source)
+
+
+def _add(connection: sqlite3.Connection, rows: Iterable[Any], run_id: str, source: int) -> int:
+    """Insert points and note where they lie: those of one call are neighbours, since nobody else writes meanwhile."""
+    before = connection.execute("SELECT COALESCE(MAX(rowid), 0) FROM metrics").fetchone()[0]
+    connection.executemany(_INSERT, rows)
+    after = connection.execute("SELECT COALESCE(MAX(rowid), 0) FROM metrics").fetchone()[0]
+    if after == before:
+        return 0
+    grown = connection.execute(
+        "UPDATE metric_ranges SET last_point = ? WHERE source_id = ? AND last_point = ?", (after, source, before)
+    )
+    if not grown.rowcount:
+        connection.execute("INSERT INTO metric_ranges VALUES (?, ?, ?, ?)", (run_id, source, before + 1, after))
+    return int(after - before)
+
+
+def _source(connection: sqlite3.Connection, run_id: str, process: str) -> int:
+    connection.execute("INSERT OR IGNORE INTO metric_sources (run_id, process) VALUES (?, ?)", (run_id, process))
+    row = connection.execute(
+        "SELECT source_id FROM metric_sources WHERE run_id = ? AND process = ?", (run_id, process)
+    ).fetchone()
+    return int(row[0])
+
+
+def _learn_names(connection: sqlite3.Connection, source: int, path: Path) -> None:
+    known = connection.execute("SELECT COUNT(*) FROM metric_names WHERE source_id = ?", (source,)).fetchone()[0]
     try:
-        name, value, step, at = json.loads(line)
-        name.encode("utf-8")
-        if step is not None and abs(step) > _MAX_STEP:
-            return None
-    except (ValueError, TypeError, AttributeError):
-        return None  # torn by a full disk, or not ours; its neighbours are whole and must not be lost with it
-    special = None if math.isfinite(value) else {math.inf: "inf", -math.inf: "-inf"}.get(value, "nan")
-    return run_id, name, step, None if special else value, special, at
+        lines = path.read_text("ascii").splitlines()
+    except OSError:
+        lines = []  # the process was killed before its first name, so before its first point
+    new = [(source, key, json.loads(line)) for key, line in enumerate(lines) if key >= known]
+    connection.executemany("INSERT INTO metric_names (source_id, key, name) VALUES (?, ?, ?)", new)
+
+
+def _fold_lines(connection: sqlite3.Connection, path: Path, run_id: str) -> int:
+    start = _folded(connection, run_id, path.name)
+    with path.open("rb") as stream:
+        stream.seek(start)
+        data = stream.read()
+    end = data.rfind(b"\n") + 1
+    if end == 0:
+        return 0
+    source = _source(connection, run_id, f"{path.name.removeprefix(f'{run_id}.').partition('.')[0]}-lines")
+    names = {
+        str(name): int(key)
+        for key, name in connection.execute("SELECT key, name FROM metric_names WHERE source_id = ?", (source,))
+    }
+    before = len(names)
+    rows = list(_parsed(data[:end].splitlines(), names))
+    new = [(source, key, name) for name, key in list(names.items())[before:]]
+    connection.executemany("INSERT INTO metric_names (source_id, key, name) VALUES (?, ?, ?)", new)
+    moved = _add(connection, rows, run_id, source)
+    _set_folded(connection, run_id, path.name, start + end)
+    return moved
+
+
+def _parsed(lines: list[bytes], names: dict[str, int]) -> Iterator[tuple[float, float, int, int, int]]:
+    for line in lines:
+        try:
+            name, value, step, at = json.loads(line)
+            name.encode("utf-8")
+            if step is not None and abs(step) > _MAX_STEP:
+                continue
+            yield float(at), float(value), step or 0, names.setdefault(name, len(names)), 1 if step is None else 3
+        except (ValueError, TypeError, AttributeError):
+            continue  # torn by a full disk, or not ours; its neighbours are whole and must not be lost with it
+
+
+def _folded(connection: sqlite3.Connection, run_id: str, file: str) -> int:
+    row = connection.execute("SELECT folded_bytes FROM spools WHERE run_id = ? AND file = ?", (run_id, file)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _set_folded(connection: sqlite3.Connection, run_id: str, file: str, position: int) -> None:
+    connection.execute(
+        "INSERT INTO spools (run_id, file, folded_bytes) VALUES (?, ?, ?)"
+        " ON CONFLICT (run_id, file) DO UPDATE SET folded_bytes = excluded.folded_bytes",
+        (run_id, file, position),
+    )

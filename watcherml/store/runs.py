@@ -89,7 +89,7 @@ class Runs:
                 " last_step = COALESCE(?, last_step), receipt = ? WHERE run_id = ? AND status = 'running'",
                 (status, reason, at, at, last_step, None if receipt is None else json.dumps(receipt), run_id),
             )
-            journal.fold(connection, self.spool_folder, run_id)
+            journal.fold(connection, self.spool_folder, run_id, final=True)
             journal.discard(connection, self.spool_folder, run_id)
 
     def reconcile(self, is_alive: Callable[[ProcessId], bool], now: float) -> list[str]:
@@ -132,12 +132,12 @@ class Runs:
         """Return metric points (name, step, value, at) in the order they were logged; NaN comes back as NaN."""
         with self._database.reading() as connection:
             rows = connection.execute(
-                "SELECT name, step, value, special, at FROM metric_points WHERE run_id = ? ORDER BY point", (run_id,)
+                "SELECT name, step, value, at FROM metric_points WHERE run_id = ? ORDER BY point", (run_id,)
             ).fetchall()
         found = []
         for row in rows:
             if names is None or row["name"] in names:
-                value = float("nan") if row["special"] == "nan" else row["value"]
+                value = float("nan") if row["value"] is None else row["value"]
                 found.append({"name": row["name"], "step": row["step"], "value": value, "at": row["at"]})
         return found
 

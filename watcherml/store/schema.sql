@@ -19,21 +19,43 @@ CREATE TABLE runs (
     device TEXT,
     last_step INTEGER,
     facts TEXT NOT NULL DEFAULT '{}',
-    receipt TEXT
+    receipt TEXT,
+    -- A person's name for the run; its id never changes.
+    title TEXT,
+    -- 'imported': somebody else's run, copied from an archive. It never counts as this store's own.
+    origin TEXT NOT NULL DEFAULT 'here' CHECK (origin IN ('here', 'imported'))
 );
 CREATE INDEX runs_by_start ON runs (started_at DESC);
 CREATE INDEX runs_by_project ON runs (project, started_at DESC);
 
-CREATE TABLE metrics (
+-- Who logged: one process of a run. Its names have keys of its own, so that points can be taken over as they are.
+CREATE TABLE metric_sources (
+    source_id INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL REFERENCES runs (run_id),
+    process TEXT NOT NULL,
+    UNIQUE (run_id, process)
+);
+CREATE TABLE metric_names (
+    source_id INTEGER NOT NULL REFERENCES metric_sources (source_id),
+    key INTEGER NOT NULL,
     name TEXT NOT NULL,
+    PRIMARY KEY (source_id, key)
+) WITHOUT ROWID;
+-- A NaN is stored as NULL, which no other value is. No index: points of a run lie together, see metric_ranges.
+CREATE TABLE metrics (
+    key INTEGER NOT NULL,
     step INTEGER,
     value REAL,
-    -- SQLite stores NaN as NULL; the word keeps it apart from a missing value.
-    special TEXT CHECK (special IN ('nan', 'inf', '-inf')),
     at REAL NOT NULL
 );
-CREATE INDEX metrics_by_run ON metrics (run_id, name, step);
+CREATE TABLE metric_ranges (
+    run_id TEXT NOT NULL REFERENCES runs (run_id),
+    source_id INTEGER NOT NULL REFERENCES metric_sources (source_id),
+    first_point INTEGER NOT NULL,
+    last_point INTEGER NOT NULL
+);
+CREATE INDEX metric_ranges_by_run ON metric_ranges (run_id, first_point);
+CREATE INDEX metric_ranges_by_source ON metric_ranges (source_id, last_point);
 
 -- How far each spool file has been folded into metrics, so that no point is taken twice.
 CREATE TABLE spools (
@@ -51,15 +73,32 @@ CREATE TABLE samples (
     host_used_bytes INTEGER,
     device_kind TEXT NOT NULL DEFAULT 'none',
     device_allocated_bytes INTEGER,
-    device_reserved_bytes INTEGER
+    device_reserved_bytes INTEGER,
+    -- The process with all its descendants (data loader workers and the like).
+    tree_cpu_percent REAL,
+    tree_rss_bytes INTEGER
 );
 CREATE INDEX samples_by_run ON samples (run_id, at);
+
+-- One row a GPU and sample, as NVML reports it; own_bytes is what this process holds there.
+CREATE TABLE gpu_samples (
+    run_id TEXT NOT NULL REFERENCES runs (run_id),
+    at REAL NOT NULL,
+    gpu_index INTEGER NOT NULL,
+    uuid TEXT NOT NULL,
+    utilization_percent REAL,
+    used_bytes INTEGER,
+    total_bytes INTEGER,
+    own_bytes INTEGER
+);
+CREATE INDEX gpu_samples_by_run ON gpu_samples (run_id, at);
 
 CREATE TABLE artifacts (
     run_id TEXT NOT NULL REFERENCES runs (run_id),
     path TEXT NOT NULL,
     size_bytes INTEGER NOT NULL,
-    sha256 TEXT NOT NULL,
+    -- NULL while a large file is still being hashed, or if the process ended before it was.
+    sha256 TEXT,
     at REAL NOT NULL
 );
 
@@ -111,6 +150,17 @@ CREATE TABLE records (
 CREATE INDEX records_by_campaign ON records (campaign_id, kind);
 CREATE TRIGGER records_never_change BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
 CREATE TRIGGER records_never_go BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
+
+-- Documents from elsewhere: kept to be looked at, never in the on-record table.
+CREATE TABLE imports (
+    digest TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    run_id TEXT,
+    campaign_id TEXT,
+    document TEXT NOT NULL,
+    source TEXT NOT NULL,
+    at REAL NOT NULL
+);
 
 CREATE TABLE campaigns (
     campaign_id TEXT PRIMARY KEY,

@@ -1,0 +1,205 @@
+"""The writing end of the journal: where a metric point is safe the moment the call returns.
+
+A point is a record of 32 bytes in a file that is mapped into memory, so that logging is no system call, and the kernel
+keeps the pages when the process is killed. Each record ends in its mark; a record without a mark was never finished.
+Where memory cannot be mapped to a file safely (a network file system), points are lines of an append-only file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import mmap
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+# at, value, step, key of the name, mark: the mark is packed last and holds WRITTEN, and HAS_STEP where there is a step.
+RECORD = struct.Struct("<ddqII")
+HEADER = b"WatcherML points, format 1".ljust(RECORD.size, b"\0")
+WRITTEN, HAS_STEP = 1, 2
+MARK_AT = 28  # offset of the mark's low byte within a record
+FIRST_BYTES, LARGEST_BYTES = 1 << 16, 1 << 20
+_RETRY_SECONDS = 1.0
+
+
+class _Segment:
+    """One mapped file. ``take`` hands out each offset once, to any thread."""
+
+    __slots__ = ("end", "map", "take")
+
+    def __init__(self, mapped: mmap.mmap, size: int) -> None:
+        self.map = mapped
+        self.end = size - RECORD.size
+        self.take: Callable[[], int] = itertools.count(RECORD.size, RECORD.size).__next__
+
+
+class MappedSpool:
+    """Points of one run in one process. ``keys`` holds the key of every name that has been used."""
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self.keys: dict[str, int] = {}
+        self._folder, self._run_id = folder, run_id
+        self._segment: _Segment | None = None
+        self._full: list[_Segment] = []
+        self._serial = 0
+        self._refused_until = 0.0
+        self._lock = threading.Lock()
+        _spools.add(self)
+
+    def key_of(self, name: str) -> int:
+        """Return the key of a name, written beside the points first; raises OSError if the disk refuses it."""
+        with self._lock:
+            if name not in self.keys:
+                key = len(self.keys)
+                line = json.dumps(name) + "\n"
+                _append(_private_folder(self._folder) / f"{self._run_id}.{os.getpid()}.names", line.encode("ascii"))
+                self.keys[name] = key
+            return self.keys[name]
+
+    def put(self, key: int, value: float, step: int | None, at: float) -> None:
+        """Store one point (``at`` in seconds since 1970); raises OSError if there is no room for more."""
+        segment = self._segment
+        offset = segment.take() if segment is not None else 0
+        if segment is None or offset > segment.end:
+            segment, offset = self._next_segment()
+        if step is None:
+            RECORD.pack_into(segment.map, offset, at, value, 0, key, WRITTEN)
+        else:
+            RECORD.pack_into(segment.map, offset, at, value, step, key, WRITTEN | HAS_STEP)
+
+    def _next_segment(self) -> tuple[_Segment, int]:
+        with self._lock:
+            if self._segment is not None:
+                offset = self._segment.take()
+                if offset <= self._segment.end:  # another thread was here first
+                    return self._segment, offset
+                self._full.append(self._segment)
+                self._segment = None
+            if time.monotonic() < self._refused_until:
+                raise OSError("the journal has no room; trying again shortly")
+            try:
+                segment = self._make_segment()
+            except OSError:
+                self._refused_until = time.monotonic() + _RETRY_SECONDS
+                raise
+            offset = segment.take()
+            self._segment = segment
+            return segment, offset
+
+    def _make_segment(self) -> _Segment:
+        size = min(FIRST_BYTES << min(self._serial, 8), LARGEST_BYTES)
+        folder = _private_folder(self._folder)
+        while True:
+            path = folder / f"{self._run_id}.{os.getpid()}.{self._serial:06d}.points"
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+                break
+            except FileExistsError:  # an earlier process of the same number
+                self._serial += 1
+        try:
+            # Blocks are reserved now: a page that finds no block later would end the process with SIGBUS.
+            _reserve(descriptor, size)
+            os.pwrite(descriptor, HEADER, 0)
+            mapped = mmap.mmap(descriptor, size)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        self._serial += 1
+        return _Segment(mapped, size)
+
+    def close(self) -> None:
+        """Let go of the files; a later point goes into a new one."""
+        with self._lock:
+            for segment in [*self._full, *([self._segment] if self._segment else [])]:
+                segment.map.close()
+            self._full, self._segment = [], None
+
+    def forget(self) -> None:
+        """Start over in a forked child, whose files must be its own."""
+        self._lock = threading.Lock()
+        self.keys, self._segment, self._full, self._serial = {}, None, [], 0
+
+
+class AppendSpool:
+    """The same for file systems on which a mapped file is not safe: one ``os.write`` a point, opened with O_APPEND."""
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self.keys: dict[str, int] = {}
+        self._names: list[str] = []
+        self._folder, self._run_id = folder, run_id
+        self._descriptor = -1
+        self._lock = threading.Lock()
+        _spools.add(self)
+
+    def key_of(self, name: str) -> int:
+        """Return the key of a name; it is written with every point."""
+        with self._lock:
+            if name not in self.keys:
+                self._names.append(name)
+                self.keys[name] = len(self._names) - 1
+            return self.keys[name]
+
+    def put(self, key: int, value: float, step: int | None, at: float) -> None:
+        """Store one point; raises OSError if the disk refuses it."""
+        # json spells NaN and infinity as words that json reads back.
+        line = (json.dumps((self._names[key], value, step, at)) + "\n").encode("ascii")
+        with self._lock:
+            if self._descriptor < 0:
+                path = _private_folder(self._folder) / f"{self._run_id}.{os.getpid()}.jsonl"
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            if os.write(self._descriptor, line) != len(line):
+                os.write(self._descriptor, b"\n")  # the torn line costs itself only
+                raise OSError("the disk took only part of a point")
+
+    def close(self) -> None:
+        """Close the file; a later point opens it again."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+    def forget(self) -> None:
+        """Start over in a forked child, whose file must be its own."""
+        self._lock = threading.Lock()
+        self._descriptor = -1
+
+
+Spool = MappedSpool | AppendSpool
+_spools: weakref.WeakSet[MappedSpool | AppendSpool] = weakref.WeakSet()
+
+
+def _private_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def _append(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        if os.write(descriptor, data) != len(data):
+            raise OSError("the disk took only part of a name")
+    finally:
+        os.close(descriptor)
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.pwrite(descriptor, bytes(size), 0)
+
+
+def _after_fork() -> None:
+    for spool in list(_spools):
+        spool.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
