@@ -1,27 +1,58 @@
-"""The flags of contract, budget and policy, once for the command line and the magics."""
+"""The flags of contract, budget and policy, once for the command line and the magics.
+
+The values are imported where they are made: every command line passes here, and most make none of them.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
-from typing import Any, NoReturn
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from watcherml.contract import limits
-from watcherml.contract.budget import RecoveryBudget
-from watcherml.contract.contract import VerificationRequirements
-from watcherml.contract.guards import parse_guard
-from watcherml.contract.identity import WorkloadIdentity
-from watcherml.contract.permissions import InterventionPermissions
 from watcherml.errors import UsageError
+
+if TYPE_CHECKING:
+    from watcherml.contract.budget import RecoveryBudget
+    from watcherml.contract.contract import VerificationRequirements
+    from watcherml.contract.permissions import InterventionPermissions
+
+
+class Help(argparse.HelpFormatter):
+    """Help as wide as the terminal.
+
+    argparse makes one for every option it is told of, and asks shutil for the width, with five archive modules behind.
+    """
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+class RawHelp(Help, argparse.RawDescriptionHelpFormatter):
+    """The same, with the description's and the epilog's own lines."""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser that raises ``UsageError`` instead of ending the process."""
 
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", Help)
+        super().__init__(**options)
+
     def error(self, message: str) -> NoReturn:
         """Raise ``UsageError`` with the usage line as remedy."""
         raise UsageError(message, remedy=f"`{self.prog} --help` lists the options.")
+
+
+def _columns() -> int:
+    """Return what ``shutil.get_terminal_size().columns`` says."""
+    if os.environ.get("COLUMNS", "").isdecimal() and int(os.environ["COLUMNS"]):
+        return int(os.environ["COLUMNS"])
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 80
 
 
 def add_contract_flags(parser: argparse.ArgumentParser) -> None:
@@ -78,10 +109,16 @@ def add_entrypoint_flags(parser: argparse.ArgumentParser, *, required: bool) -> 
     group.add_argument("--working-directory", default=".", metavar="DIR",
                        help="where trials run, relative to the project root (default: .)")  # fmt: skip
     group.add_argument("--python-executable", metavar="PATH", help="interpreter of the trials (default: this one)")
+    group.add_argument("--secret", action="append", default=[], metavar="PATH=env:NAME",
+                       help="variable that holds the value of a redacted path; repeat for several")  # fmt: skip
 
 
 def requirements(values: argparse.Namespace, default_steps: int | None = None) -> VerificationRequirements:
     """Return what the flags require; ``UsageError`` if no progress was named and none can be inferred."""
+    from watcherml.contract.contract import VerificationRequirements
+    from watcherml.contract.guards import parse_guard
+    from watcherml.contract.identity import WorkloadIdentity
+
     steps = values.minimum_progress_steps if values.minimum_progress_steps is not None else default_steps
     if steps is None:
         raise UsageError(
@@ -106,6 +143,8 @@ def requirements(values: argparse.Namespace, default_steps: int | None = None) -
 
 def budget(values: argparse.Namespace) -> RecoveryBudget:
     """Return the budget that the flags set; what they leave out is resolved with the contract."""
+    from watcherml.contract.budget import RecoveryBudget
+
     return RecoveryBudget(
         max_trials=values.max_trials,
         max_probe_trials=values.max_probe_trials,
@@ -120,6 +159,8 @@ def budget(values: argparse.Namespace) -> RecoveryBudget:
 
 def permissions(values: argparse.Namespace) -> InterventionPermissions:
     """Return the campaign's ceilings; ``UsageError`` for flags that contradict each other."""
+    from watcherml.contract.permissions import InterventionPermissions
+
     if values.automatic_only and (
         values.allow_approval_required or values.allow_semantic_changes or values.allow_high_risk
     ):
@@ -140,11 +181,29 @@ def prepare_options(values: argparse.Namespace) -> dict[str, Any]:
         "progress_metric": values.progress_metric,
         "control": not values.no_control,
         "python": values.python_executable,
+        "secrets": secrets(values),
     }
+
+
+def secrets(values: argparse.Namespace) -> dict[str, str]:
+    """Return ``--secret`` as a mapping of paths to ``env:NAME``; ``UsageError``, which repeats no value, otherwise."""
+    found: dict[str, str] = {}
+    for text in values.secret:
+        path, equals, name = text.rpartition("=env:")
+        if not equals or not path or not name:
+            got = "text that is not of this form (it is not repeated: it may hold the secret)"
+            raise UsageError("--secret", expected="PATH=env:NAME, the name of an environment variable", got=got)
+        if path in found:
+            raise UsageError("--secret", expected="each path once", got=f"{path[:200]!r} twice")
+        found[path] = f"env:{name}"
+    return found
 
 
 def read_declarations(path: str) -> dict[str, Any]:
     """Read ``--capabilities FILE``: a JSON object; ``UsageError`` with the reason otherwise."""
+    import json
+    from pathlib import Path
+
     try:
         found = json.loads(Path(path).expanduser().read_text("utf-8"))
     except (OSError, ValueError) as error:

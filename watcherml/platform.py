@@ -6,11 +6,8 @@ Linux is the tested system. Elsewhere a missing facility makes a guarantee weake
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +64,8 @@ def become_subreaper() -> bool:
     """Make orphaned descendants children of this process (Linux); False where that does not exist."""
     if not sys.platform.startswith("linux"):
         return False
+    import ctypes  # every command comes through this module, and only guards and workers need this and signal
+
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
@@ -82,6 +81,9 @@ def die_with_parent(parent: int) -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
+    import ctypes
+    import signal
+
     try:
         done = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
     except (OSError, AttributeError):
@@ -101,6 +103,8 @@ def new_session_options() -> dict[str, Any]:
 
 def signal_name(number: int) -> str:
     """Return ``SIGKILL`` for 9 and so on; ``signal N`` for an unknown number."""
+    import signal
+
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -114,7 +118,7 @@ def make_private_dir(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside the target and rename over it, so that a reader sees the old bytes or the new ones."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as stream:

@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -72,28 +73,103 @@ def newer(path):
     connection.close()
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "word"),
-    [
-        (foreign, NotAStore, "application id"),
-        (
-            lambda path: path.write_bytes(b"not a database at all, but long enough to be read" * 50),
-            NotAStore,
-            "database",
-        ),
-        (newer, NewerStore, "schema 99"),
-    ],
-)
-def test_other_files_are_refused_and_left_alone(tmp_path, make, error, word):
+def marked(path):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA application_id = 7")
+    connection.close()
+
+
+def foreign_with_a_log(path):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    foreign(path)
+
+
+def ours(path):
+    storage = Storage(path.parent)
+    storage.create()
+    return storage
+
+
+def cut(path, size):
+    ours(path)
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def scrambled(path):
+    ours(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+
+
+REFUSED = {
+    "another program's database": (foreign, NotAStore, "application id.*tables other"),
+    "another program's database with a log": (foreign_with_a_log, NotAStore, "tables other"),
+    "another program's mark on an empty database": (marked, NotAStore, "0x7 and no table"),
+    "a text file": (lambda path: path.write_text("epoch,loss\n1,0.5\n" * 50), NotAStore, "a text file.*'epoch,loss"),
+    "a short text file": (lambda path: path.write_text("hello"), NotAStore, "a text file .5 bytes"),
+    "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n" + bytes(3000)), NotAStore, "another format"),
+    "cut off within its header": (lambda path: cut(path, 60), NotAStore, "damaged or cut off"),
+    "cut off within its first page": (lambda path: cut(path, 2_000), NotAStore, "damaged or cut off"),
+    "cut off at half": (lambda path: cut(path, 20_480), NotAStore, "damaged or cut off"),
+    "overwritten after its first page": (scrambled, NotAStore, "malformed"),
+    "a later version's": (newer, NewerStore, "schema 99.*Upgrade"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_other_files_are_refused_with_what_they_are_and_left_alone(tmp_path, case):
+    make, error, word = REFUSED[case]
     path = tmp_path / "watcherml.db"
     make(path)
     before = path.read_bytes()
-    storage = Storage(tmp_path)
-    with pytest.raises(error, match=word):
-        storage.list_runs()
-    with pytest.raises(error, match=word):
-        storage.create()
+    for act in (lambda: Storage(tmp_path).list_runs(), lambda: Storage(tmp_path).create()):
+        with pytest.raises(error, match=word) as refused:
+            act()
+        assert refused.value.remedy and refused.value.exit_code == 1
     assert path.read_bytes() == before
+
+
+def test_a_folder_in_its_place_is_refused(tmp_path):
+    (tmp_path / "watcherml.db").mkdir()
+    for act in (lambda: Storage(tmp_path).list_runs(), lambda: Storage(tmp_path).create()):
+        with pytest.raises(NotAStore, match=r"a folder.*Move it away"):
+            act()
+
+
+def test_an_empty_file_is_told_from_a_store_and_may_become_one(tmp_path):
+    """A full disk leaves one behind, and so does a process that dies between making the file and its schema."""
+    (tmp_path / "watcherml.db").touch()
+    with pytest.raises(StoreError, match=r"an empty file.*restore it from a copy"):
+        Storage(tmp_path).list_runs()
+    Storage(tmp_path).create()
+    assert Storage(tmp_path).list_runs() == []
+
+
+def test_a_reader_waits_for_the_process_that_makes_the_store(tmp_path):
+    path = tmp_path / "watcherml.db"
+    path.touch()
+    maker = threading.Timer(0.3, Storage(tmp_path).create)
+    maker.start()
+    assert Storage(tmp_path).list_runs() == []
+    maker.join()
+
+
+def test_reading_cannot_write(storage):
+    storage.create()
+    with pytest.raises(StoreError, match="readonly"):
+        with storage.database.reading() as connection:
+            connection.execute("DELETE FROM runs")
+
+
+def test_damage_shows_up_as_damage_and_not_as_a_traceback(tmp_path, capsys):
+    from watcherml.cli.main import main
+
+    cut(tmp_path / "watcherml.db", 20_480)
+    assert main(["--data-dir", str(tmp_path), "runs"]) == 1
+    told = capsys.readouterr().err
+    assert "cannot be read as a store" in told and "restore it from a copy" in told and "Traceback" not in told
 
 
 def test_unknown_ids_are_not_found(storage):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from watcherml.api import archive, older
 from watcherml.api.result import RecoveryResult
 from watcherml.campaign import resume
-from watcherml.campaign.events import words
+from watcherml.campaign.events import ENDED, words
 from watcherml.campaign.ledger import Ledger
 from watcherml.errors import NotFound
 from watcherml.forensics.capsule import Capsule
@@ -52,6 +53,7 @@ def campaigns(
     rows = [
         _with_lifecycle(storage, row) for row in storage.audit.campaigns(project=project, source_run_id=source_run_id)
     ]
+    rows += archive.imported_campaigns(storage, project=project, run_id=source_run_id)
     wanted = "verified" if verified else status
     return [row for row in rows if wanted is None or row["status"] == wanted][:limit]
 
@@ -60,7 +62,13 @@ def campaign(storage: Storage, campaign_id: str) -> Row:
     """Return one campaign's summary with ``lifecycle``; ``NotFound`` if there is none."""
     if not storage.exists:
         raise NotFound(f"no campaign {campaign_id[:100]!r}: there is no store in {storage.path}")
-    return _with_lifecycle(storage, storage.audit.campaign(campaign_id))
+    try:
+        return _with_lifecycle(storage, storage.audit.campaign(campaign_id))
+    except NotFound:
+        imported = (row for row in archive.imported_campaigns(storage) if row["campaign_id"] == campaign_id)
+        if (found := next(imported, None)) is not None:
+            return found
+        raise
 
 
 def campaign_parts(storage: Storage, campaign_id: str) -> tuple[RecoveryPlan, list[Row], Verdict | None]:
@@ -88,12 +96,17 @@ def run(storage: Storage, run_id: str) -> Row:
 def capsule(storage: Storage, run_id: str) -> Capsule | None:
     """Return a run's last capsule as a value, None if it has none."""
     try:
-        return Capsule.from_json(storage.evidence.capsule(run_id)["document"])
+        document = storage.evidence.capsule(run_id)["document"]
     except NotFound:
         return None
+    if storage.is_older:
+        return older.capsule(storage.get_run(run_id), storage.get_capsule(run_id))
+    return Capsule.from_json(document)
 
 
 def _with_lifecycle(storage: Storage, row: Row) -> Row:
+    if storage.is_older:
+        return {**row, "lifecycle": "ended"} if row["last_change"] == ENDED else older.unfinished(row)
     state = resume.lifecycle(storage, row["campaign_id"])
     found = {**row, "lifecycle": state}
     if state == "interrupted":

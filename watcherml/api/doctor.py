@@ -96,20 +96,36 @@ def _location(storage: Storage) -> Finding:
     if not storage.exists:
         return _future_location(storage.path)
     try:
-        with storage.database.writing():
-            pass  # a real transaction: permissions alone say nothing on a full or read-only file system
-        with storage.database.reading() as connection:
+        if storage.database.outdated:
+            return Finding("Store", "ok", f"{storage.path} has an older schema. It is read through a copy; the next"
+                           f" recorded run moves it to schema {SCHEMA_VERSION}.")  # fmt: skip
+        # A real transaction: permissions alone say nothing on a full or read-only file system.
+        with storage.database.writing() as connection:
             journal = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
     except WatcherError as error:
         return _from_error("Store", error)
-    open_to = stat.S_IMODE(storage.path.stat().st_mode) & 0o077
-    if open_to and os.name != "nt":
-        return Finding("Store", "warn", f"{storage.path} is writable, and others on this machine may look into it.",
+    found = _journal(storage, journal)
+    if os.name != "nt" and stat.S_IMODE(storage.path.stat().st_mode) & 0o077:
+        return Finding("Store", "warn", f"{found.sentence} Others on this machine may look into it.",
                        f"chmod 700 {storage.path}")  # fmt: skip
-    if journal != "wal":
-        return Finding("Store", "warn", f"{storage.path} is writable; its journal mode is {journal}, so writers wait"
-                       " for readers.", "A local disk would allow WAL.")  # fmt: skip
-    return Finding("Store", "ok", f"{storage.path} is writable, journal mode {journal}, readable by its owner only.")
+    return found
+
+
+def _journal(storage: Storage, mode: str) -> Finding:
+    """Say which way of writing is in use, and why."""
+    plain = storage.database.why_plain
+    if plain and mode != "wal":
+        return Finding("Store", "ok", f"{storage.path} is writable, in the plain mode, because {plain}: journal mode"
+                       f" {mode}, so that writers wait for readers, and metric points are appended to a file.",
+                       "A folder on a local disk is faster: --data-dir or WATCHERML_DIR.")  # fmt: skip
+    if plain:
+        return Finding("Store", "warn", f"{storage.path} is writable; its journal mode is still {mode}, because other"
+                       f" programs have it open, though {plain}.", "Close them and run this again.")  # fmt: skip
+    if mode != "wal":
+        return Finding("Store", "warn", f"{storage.path} is writable; its journal mode is {mode}, because other"
+                       " programs have it open, so writers wait for readers.",
+                       "Close them and run this again.")  # fmt: skip
+    return Finding("Store", "ok", f"{storage.path} is writable, journal mode {mode}.")
 
 
 def _future_location(path: Path) -> Finding:
@@ -130,7 +146,7 @@ def _schema(storage: Storage) -> Finding:
         return Finding("Schema", "ok", f"A new store will have schema {SCHEMA_VERSION}.")
     try:
         with storage.database.reading() as connection:
-            version = schema_version(connection, storage.database.path)
+            version = "of WatcherML 0.1" if storage.is_older else schema_version(connection, storage.database.path)
             problems = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
             runs = connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0]
     except WatcherError as error:

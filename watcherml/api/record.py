@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from watcherml.forensics.capture import History, capture
 from watcherml.recorder import run as recorder
 from watcherml.store.storage import Storage
+
+if TYPE_CHECKING:
+    from watcherml.forensics.capture import History
 
 # What a notebook extension wants to know of runs; empty in scripts.
 _started: list[Callable[[Run], None]] = []
@@ -35,7 +38,7 @@ class Run(recorder.Run):
         """Put the run on record and start sampling; raises ``RunError`` if it was started before."""
         super().start()
         for listener in list(_started):
-            listener(self)
+            self._safely(partial(listener, self))
         return self
 
 
@@ -55,6 +58,8 @@ def init(
 
 def save_capsule(run: recorder.Run, error: BaseException) -> None:
     """Capture the evidence of a failure and store it with the run."""
+    from watcherml.forensics.capture import capture  # most runs start and end without a failure
+
     capsule = capture(run, error, _history[-1] if _history else None)
     run.storage.evidence.add_capsule(
         run.run_id,

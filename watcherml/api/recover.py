@@ -11,7 +11,7 @@ from typing import Any, Literal
 from watcherml.api.result import RecoveryResult
 from watcherml.campaign import resume, source, supervisor
 from watcherml.campaign.ledger import Ledger, Settings
-from watcherml.campaign.prepare import PrepareOptions, prepare, resolve_root
+from watcherml.campaign.prepare import PrepareOptions, check_config, prepare, resolve_root
 from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import VerificationRequirements
 from watcherml.contract.entrypoint import TrainingEntrypoint
@@ -45,11 +45,16 @@ def validate_entrypoint(
 
 
 class RecoveryPreparation:
-    """A sealed plan on record in one store, before any compute."""
+    """A sealed plan on record in one store, before any compute.
 
-    def __init__(self, plan: RecoveryPlan, storage: Storage) -> None:
+    ``secrets`` says where trials find the values that were redacted (path to ``env:NAME``). It is no part of the plan:
+    after ``from_json`` it is empty, and ``start_recovery(..., secrets=...)`` has to name them again.
+    """
+
+    def __init__(self, plan: RecoveryPlan, storage: Storage, secrets: Mapping[str, str] | None = None) -> None:
         self.plan = plan
         self.storage = storage
+        self.secrets = dict(secrets or {})
 
     def __repr__(self) -> str:
         return f"<RecoveryPreparation {self.plan.source.run_id}: {len(self.plan.proposals)} proposals>"
@@ -170,12 +175,14 @@ def prepare_oom_recovery(
     working_directory: str = ".",
     include_approval_required: bool = True,
     storage: Storage | str | os.PathLike[str] | None = None,
+    secrets: Mapping[str, str] | None = None,
     **options: Any,
 ) -> RecoveryPreparation:
     """Check, seal and plan a recovery without running a trial.
 
-    ``options`` are the remaining fields of ``PrepareOptions``: max_proposals, declarations, progress_metric, control,
-    python. Raises what ``watcherml.campaign.prepare.prepare`` raises.
+    ``secrets`` maps each redacted path of the configuration to ``env:NAME``: trials read the value from that variable,
+    which is never stored. ``options`` are the remaining fields of ``PrepareOptions``: max_proposals, declarations,
+    progress_metric, control, python. Raises what ``watcherml.campaign.prepare.prepare`` raises.
     """
     where = _storage(storage)
     plan = prepare(
@@ -186,10 +193,13 @@ def prepare_oom_recovery(
         budget or RecoveryBudget(),
         permissions or InterventionPermissions(),
         PrepareOptions(
-            project_root=os.fspath(project_root), include_approval_required=include_approval_required, **options
+            project_root=os.fspath(project_root),
+            include_approval_required=include_approval_required,
+            secrets={} if secrets is None else secrets,
+            **options,
         ),
     )
-    return RecoveryPreparation(plan, where)
+    return RecoveryPreparation(plan, where, secrets)
 
 
 def start_recovery(
@@ -200,11 +210,13 @@ def start_recovery(
     project_root: str | os.PathLike[str] = ".",
     campaign_id: str | None = None,
     python: str | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> Campaign:
     """Start a campaign's supervisor process and return a handle; does not wait.
 
-    ``rejections`` maps a proposal to (who, why); it will not be tried. Raises ``NotAuthorized`` if an approval is not
-    bound to this plan, ``NotOnRecord`` if the plan or an approval is not this store's.
+    ``rejections`` maps a proposal to (who, why); it will not be tried. ``secrets`` replaces the preparation's own.
+    Raises ``NotAuthorized`` if an approval is not bound to this plan, ``NotOnRecord`` if the plan or an approval is not
+    this store's, ``InvalidConfig`` for redacted values that nothing resupplies.
     """
     plan, storage = preparation.plan, preparation.storage
     _require_on_record(plan, storage)
@@ -214,11 +226,12 @@ def start_recovery(
         storage.audit.record(one.digest, one.KIND)  # raises for an approval that nobody gave here, or that was edited
     for proposal_id in rejections or {}:
         plan.proposal(proposal_id)
-    facts = storage.get_run(plan.source.run_id)["facts"]
+    row = storage.get_run(plan.source.run_id)
     settings = Settings(
         project_root=resolve_root(os.fspath(project_root)),
         python=python or sys.executable,
-        dataset_path=facts.get("dataset", {}).get("path"),
+        dataset_path=row["facts"].get("dataset", {}).get("path"),
+        secrets=check_config(row, preparation.secrets if secrets is None else secrets),
     )
     if campaign_id is not None:
         checked(CampaignId, campaign_id, "campaign_id")  # it becomes the name of a folder

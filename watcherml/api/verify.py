@@ -12,11 +12,15 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from watcherml.api.archive import Opened, imported_result, open_export
+from watcherml.api.exported import standing_of
 from watcherml.api.recover import RecoveryPreparation
+from watcherml.api.removal import deletions
 from watcherml.api.result import MOST_DISAGREEMENTS, RecoveryResult, unfounded
 from watcherml.campaign import source
 from watcherml.campaign.ledger import Ledger
@@ -28,12 +32,16 @@ from watcherml.sealed.canonical import parse_json
 from watcherml.sealed.fields import CampaignId
 from watcherml.sealed.record import checked
 from watcherml.store.archive import MANIFEST, STARTS, Archive
+from watcherml.store.archive_write import irregularities
+from watcherml.store.pack import PACK
+from watcherml.store.portable import KIND as EXPORT
+from watcherml.store.portable import RUN
 from watcherml.store.storage import Storage
 
 Standing = Literal["on_record", "unrecorded", "altered"]
 # A chain at every limit of its parts (1 MB of configuration in each of 10 trials) stays below half of this.
 MAX_DOCUMENT_BYTES = 64 * 2**20
-RESULT, PLAN, ARCHIVE = RecoveryChain.KIND, RecoveryPlan.KIND, "archive"
+RESULT, PLAN, ARCHIVE, EXPORTED_RUN = RecoveryChain.KIND, RecoveryPlan.KIND, "archive", "exported-run"
 EXIT_CODES: dict[Standing, int] = {"on_record": 0, "altered": 1, "unrecorded": 4}
 CLAIMED_BY_01 = "Claimed by WatcherML 0.1; its trials cannot be checked here."
 
@@ -47,6 +55,7 @@ _UNFIT = (InvalidValue, TrustError, NotFound)
 _NOT_THE_RECORD = (
     "This store has that campaign on record, and this is not it: altered, or of another store's campaign of that name."
 )
+_WHOLE_STORE = "A whole store as it was packed; unzipped, it opens with --data-dir. What it holds is not checked here."
 _ALTERED = "Altered, or not a document of this program: it proves nothing."
 
 
@@ -54,8 +63,8 @@ _ALTERED = "Altered, or not a document of this program: it proves nothing."
 class Examined:
     """What one target is worth here.
 
-    ``kind`` is "recovery-result", "recovery-plan", "archive" or None for what cannot be read. ``status`` is the
-    recomputed verdict's, None without one; it is the document's claim unless ``standing`` is "on_record".
+    ``kind`` is "recovery-result", "recovery-plan", "archive", "exported-run" or None for what cannot be read.
+    ``status`` is the recomputed verdict's, None without one; a claim unless ``standing`` is "on_record".
     ``problems`` holds at most 20 places that are not as they have to be, ``documents`` what an archive holds.
     """
 
@@ -246,16 +255,21 @@ def _plan(data: bytes, target: str, storage: Storage) -> Examined:
 def _campaign(target: str, storage: Storage) -> Examined:
     known = storage.exists and _is_id(target)
     try:
+        if known and storage.is_older:
+            return Examined(target, RESULT, "unrecorded", CLAIMED_BY_01, storage.audit.campaign(target)["campaign_id"])
         if known:
             return _judged(target, RecoveryResult.of_campaign(target, storage))
     except NotFound:
         pass
     except (InvalidValue, TrustError) as error:
         return _altered(target, RESULT, _reasons_of(target, storage) or [_problem(error)], target)
+    imported = imported_result(storage, target) if known else None
+    if imported is not None:
+        return _judged(target, imported)
     raise NotFound(
         f"{target[:100]!r} is neither a file nor a campaign of this store",
         expected="a result, a plan, a ZIP archive that holds some, or a campaign's id",
-        got=_what_it_is(target),
+        got=(_deleted(target, storage) if known else "") or _what_it_is(target),
         remedy=f"`watcher recoveries` lists the campaigns of {storage.path}.",
     )
 
@@ -266,6 +280,14 @@ def _reasons_of(campaign_id: str, storage: Storage) -> list[Disagreement]:
     except InvalidValue as error:
         return [_problem(error)]
     return [] if chain is None else _reasons(chain, storage)
+
+
+def _deleted(campaign_id: str, storage: Storage) -> str:
+    for one in deletions(storage):
+        if campaign_id in one.campaign_ids:
+            when = datetime.fromtimestamp(one.at, timezone.utc)
+            return f"a campaign that {one.deleted_by} deleted on {when:%Y-%m-%d %H:%M} UTC"
+    return ""
 
 
 def _what_it_is(target: str) -> str:
@@ -280,9 +302,18 @@ def _archive(stream: BinaryIO, target: str, storage: Storage) -> Examined:
     try:
         archive = Archive(stream, Path(target).name)
         problems = [Disagreement(*one) for one in archive.check()]
+        made_by = archive.document().get("archive")
+        if made_by in (EXPORT, PACK):
+            problems += [Disagreement(*one) for one in irregularities(stream, archive)]
+            if problems:
+                return _altered(target, ARCHIVE, problems)
         documents = tuple(found for name in archive.names if (found := _member(archive, name, storage)))
+        if made_by == EXPORT:
+            documents = (_exported_run(open_export(archive, stream), storage), *documents)
     except InvalidValue as error:
         return _altered(target, ARCHIVE, [_problem(error)])
+    if made_by == PACK and not documents:
+        return Examined(target, ARCHIVE, "unrecorded", _WHOLE_STORE)
     if not documents:
         problems.append(Disagreement("$", "a recovery result or plan among its members", "none"))
     standing: Standing = min((one.standing for one in documents), key=_WORST_FIRST.index, default="altered")
@@ -299,6 +330,11 @@ def _archive(stream: BinaryIO, target: str, storage: Storage) -> Examined:
         problems=tuple(problems[:MOST_DISAGREEMENTS]),
         documents=documents,
     )
+
+
+def _exported_run(opened: Opened, storage: Storage) -> Examined:
+    standing, sentence, problems = standing_of(opened, storage)
+    return Examined(RUN, EXPORTED_RUN, standing, sentence, problems=tuple(problems[:MOST_DISAGREEMENTS]))
 
 
 def _member(archive: Archive, name: str, storage: Storage) -> Examined | None:

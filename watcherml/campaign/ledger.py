@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from watcherml.campaign import events
@@ -19,11 +19,12 @@ from watcherml.store.storage import Storage
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a campaign runs on this machine."""
+    """Where a campaign runs on this machine, and which environment variables resupply redacted values (by path)."""
 
     project_root: str
     python: str
     dataset_path: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 class Ledger:

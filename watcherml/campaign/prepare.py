@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +25,13 @@ from watcherml.planning.plan import make_plan
 from watcherml.planning.rules.allocator import with_environment
 from watcherml.protocol.plan import RecoveryPlan, RuledOut, Skipped, Source
 from watcherml.protocol.proposal import ALLOCATOR_VARIABLES, config_digest
+from watcherml.recorder import resupply
 from watcherml.sealed.canonical import canonical_bytes
 from watcherml.store.storage import Storage
 from watcherml.trials.check_entrypoint import check_entrypoint
+
+_SHOWN_PATHS = 50
+_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class PrepareOptions:
     progress_metric: str = limits.DEFAULT_PROGRESS_METRIC
     control: bool = True
     python: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare(
@@ -52,14 +60,16 @@ def prepare(
     """Check the entrypoint in a child process, seal the contract, make the plan and put it on record.
 
     Raises ``NotFound`` (run or capsule), ``RecoveryRefused`` (another class of failure), ``InvalidConfig`` (a
-    baseline that cannot be repeated), ``InvalidEntrypoint``, ``InvalidValue`` (numbers that do not hold together).
+    baseline that cannot be repeated), ``InvalidEntrypoint``, ``InvalidValue`` (numbers that do not hold together, or a
+    secret that is resupplied for another path than a redacted one or not as ``env:NAME``).
     """
     if not 1 <= options.max_proposals <= limits.MAX_PROPOSALS:
         raise InvalidValue("max_proposals", expected=f"1 to {limits.MAX_PROPOSALS}", got=str(options.max_proposals))
     row = storage.get_run(failed_run_id)
+    _check_origin(row)
     capsule = Capsule.from_json(storage.evidence.capsule(failed_run_id)["document"])
     _check_class(capsule)
-    _check_config(row)
+    check_config(row, options.secrets)
     contract = _contract(row, capsule, entrypoint, verification, budget, permissions, options)
     source = source_of(row, capsule, options.declarations)
     half = (source.half_precision or ("bf16",))[0]
@@ -167,6 +177,15 @@ def resolve_root(project_root: str) -> str:
     return str(Path(project_root).expanduser().resolve())
 
 
+def _check_origin(row: Mapping[str, Any]) -> None:
+    if row["origin"] != "here":
+        raise RecoveryRefused(
+            f"run {row['run_id']} was imported: it was not recorded here",
+            expected="a failure that this store recorded itself",
+            remedy="Run it here until it fails, and recover that run.",
+        )
+
+
 def _check_class(capsule: Capsule) -> None:
     found = capsule.failure.class_
     if found not in OOM_CLASSES:
@@ -177,24 +196,51 @@ def _check_class(capsule: Capsule) -> None:
         )
 
 
-def _check_config(row: Mapping[str, Any]) -> None:
-    for paths, what, remedy in (
-        (
-            row["redacted_paths"],
-            "redacted",
-            "Take the secret out of the configuration and read it from the environment",
-        ),
-        (row["lossy_paths"], "not JSON", "Record it as plain JSON (text, numbers, lists, objects)"),
-    ):
-        if paths:
-            raise InvalidConfig(
-                f"the source configuration holds values that are {what}",
-                expected="a baseline that a fresh process can repeat",
-                got=", ".join(paths)[:500],
-                remedy=f"{remedy}, then record the failure again.",
-            )
+def check_config(row: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
+    """Refuse a baseline that a fresh process cannot repeat; returns the mapping of redacted paths to ``env:NAME``.
+
+    Raises ``InvalidConfig`` naming each value that is lossy, or redacted and not resupplied; ``InvalidValue`` for a
+    resupplied path that is not redacted, or a reference that is not ``env:NAME``.
+    """
+    known = resupply.checked(secrets, row["redacted_paths"], row["config"])
+    missing = [path for path in row["redacted_paths"] if path not in known]
+    lossy = row["lossy_paths"]
+    baseline = "a baseline that a fresh process can repeat"
+    if missing:
+        raise InvalidConfig(
+            "the source configuration holds values that are redacted",
+            expected=baseline,
+            got=_listed(missing),
+            remedy=_how_to_resupply(missing),
+        )
+    if lossy:
+        raise InvalidConfig(
+            "the source configuration holds values that are not JSON",
+            expected=baseline,
+            got=_listed(lossy),
+            remedy="Record them as plain JSON (text, numbers, lists, objects), then record the failure again.",
+        )
     size = len(canonical_bytes(row["config"]))
     if size > limits.MAX_CONFIG_BYTES:
         raise InvalidConfig(
             "the source configuration", expected=f"at most {limits.MAX_CONFIG_BYTES} bytes", got=f"{size} bytes"
         )
+    return known
+
+
+def _listed(paths: Sequence[str]) -> str:
+    shown = ", ".join(path[:_SHOWN_CHARACTERS] for path in paths[:_SHOWN_PATHS])
+    return shown + (f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else "")
+
+
+def _how_to_resupply(paths: Sequence[str]) -> str:
+    """Say for each redacted path how its value comes back; the variables' names are ours to propose."""
+    shown = [path[:_SHOWN_CHARACTERS] for path in paths[:_SHOWN_PATHS]]
+    names = [re.sub(r"[^A-Za-z0-9]+", "_", path).strip("_").upper() or "SECRET" for path in shown]
+    names = [name if not name[0].isdigit() else f"SECRET_{name}" for name in names]
+    mapping = ", ".join(f'{json.dumps(path)}: "env:{name}"' for path, name in zip(shown, names, strict=True))
+    flags = " ".join("--secret " + shlex.quote(f"{path}=env:{name}") for path, name in zip(shown, names, strict=True))
+    return (
+        "Name an environment variable that holds each whole value: secrets={" + mapping + "} in the SDK, or " + flags
+        + ". The values are not stored; set the variables where the campaign is started."
+    )  # fmt: skip

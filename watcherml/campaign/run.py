@@ -149,4 +149,5 @@ class CampaignRun:
             store_path=str(self.ledger.storage.path),
             python=self.settings.python,
             dataset_path=self.settings.dataset_path,
+            secrets=self.settings.secrets,
         )

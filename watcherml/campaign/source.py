@@ -53,7 +53,8 @@ def on_record(plan: RecoveryPlan, storage: Storage) -> list[Disagreement]:
     # A run may fail several times and have a capsule of each; the plan names the one it was made for.
     with storage.database.reading() as connection:
         row = connection.execute(
-            "SELECT document FROM capsules WHERE run_id = ? AND digest = ? ORDER BY capsule_id DESC LIMIT 1",
+            "SELECT document FROM capsules JOIN runs USING (run_id) WHERE run_id = ? AND digest = ? AND origin = 'here'"
+            " ORDER BY capsule_id DESC LIMIT 1",
             (source.run_id, source.capsule_digest),
         ).fetchone()
     if row is None:

@@ -7,7 +7,6 @@ flushed, so that both streams in one file keep their order.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -37,6 +36,8 @@ class Console:
     @property
     def width(self) -> int:
         """The terminal's columns, 96 where there is no terminal."""
+        import shutil  # with five archive modules behind it: loaded when a width is asked for
+
         return max(_NARROWEST, shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns)
 
     def out(self, text: str) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from watcherml.api.recover import RecoveryPreparation
     from watcherml.protocol.plan import RecoveryPlan
 
-# Paths of this machine. A plan holds none, so a plan can be run with them.
-_OF_THIS_MACHINE = ("project_root", "python_executable")
+# Paths and variables of this machine. A plan holds none, so a plan can be run with them.
+_OF_THIS_MACHINE = ("project_root", "python_executable", "secret")
 
 
 def add_flags(parser: argparse.ArgumentParser, *, entrypoint_required: bool) -> None:

@@ -6,22 +6,23 @@ recovery, 5 declined, 130 interrupted. With ``--format json`` an error is one JS
 
 from __future__ import annotations
 
-import argparse
+import gc
 import itertools
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 from watcherml import __version__
 from watcherml.cli.commands import COMMANDS, load
 from watcherml.cli.console import Console, json_line, leave_quietly
 from watcherml.errors import UsageError, WatcherError
-from watcherml.options import Parser
+from watcherml.options import Parser, RawHelp
 
 PROGRAM = "watcher"
 DEBUG = "WATCHERML_DEBUG"
 INTERRUPTED = 130
+# A start makes thousands of objects that stay; at 700, as Python has it, they are looked through again and again.
+_GARBAGE_THRESHOLD = 20_000
 _DESCRIPTION = "Records ML runs, says why one failed, and recovers an out-of-memory failure that a verifier confirms."
 _EXIT_CODES = """\
 exit codes:
@@ -34,6 +35,8 @@ exit codes:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        gc.set_threshold(_GARBAGE_THRESHOLD)
     try:
         return _run(words)
     except SystemExit as leaving:  # argparse has printed a help text or the version
@@ -54,17 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         leave_quietly(sys.stdout)
         leave_quietly(sys.stderr)
+        if argv is None:
+            gc.freeze()  # or Python looks through everything once more, just before it ends
 
 
 def _run(words: list[str]) -> int:
     front, name, rest = _split(words)
-    values = root_parser().parse_args(front)
+    # Without options in front the command's parser sets every default.
+    values = root_parser().parse_args(front) if front or name is None else None
     if name is None:
         raise UsageError("no command", expected="one of " + ", ".join(COMMANDS), remedy=_LIST)
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name[:60]!r}", remedy=_nearest(name))
     # What the first parser has set, the second one does not set back to its default.
-    command_parser(name).parse_args(rest, values)
+    values = command_parser(name).parse_args(rest, values)
     console = Console(quiet=values.quiet, no_color=values.no_color, json=values.format == "json")
     return load(name).run(values, console)
 
@@ -78,7 +84,7 @@ def root_parser() -> Parser:
         usage=f"{PROGRAM} [GLOBAL_OPTIONS] COMMAND [COMMAND_OPTIONS]",
         description=_DESCRIPTION,
         epilog=f"commands:\n{listed}\n\n`{PROGRAM} COMMAND --help` explains one.\n\n{_EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawHelp,
         allow_abbrev=False,
     )
     _add_globals(parser)
@@ -121,6 +127,8 @@ def _nearest(name: str) -> str:
 
 def _complain(words: Sequence[str], error: dict[str, str], exit_code: int) -> None:
     if os.environ.get(DEBUG) == "1":
+        import traceback
+
         traceback.print_exc()
     console = Console()
     if _wants_json(words):

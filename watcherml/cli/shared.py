@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 from watcherml.cli.console import Console
 from watcherml.errors import InvalidValue
-from watcherml.platform import write_atomically
 from watcherml.store.storage import Storage
 
 # Makes one face of a result; called with whether to use colour.
@@ -57,6 +54,8 @@ def as_json(document: Mapping[str, Any], *, one_line: bool = False) -> Face:
 
 def write_file(target: str, text: str, flag: str) -> None:
     """Write a file whole or not at all; ``InvalidValue`` naming the flag if the system refuses."""
+    from watcherml.platform import write_atomically  # as below: few commands come here, all of them start here
+
     path = Path(target).expanduser()
     try:
         if path.exists() and not path.is_file():
@@ -70,12 +69,16 @@ def write_file(target: str, text: str, flag: str) -> None:
 
 def command_line(values: argparse.Namespace, *words: str) -> str:
     """Return a command that continues here: same program, same store, quoted for a shell."""
+    import shlex
+
     where = ["--data-dir", values.data_dir] if values.data_dir else []
     return shlex.join([*program(), *where, *words])
 
 
 def program() -> Sequence[str]:
     """Return how this program was called: by its name where a shell finds it, else through Python."""
+    import shutil
+
     called = Path(sys.argv[0]).stem
     if called in ("watcher", "watcherml"):
         return [called] if shutil.which(called) else [sys.argv[0]]

@@ -21,11 +21,17 @@ from watcherml.report.safe import one_line
 from watcherml.report.text import text_plan, text_run
 from watcherml.store.storage import Storage
 
+# A page has no room for a million points.
+_MOST_POINTS = 2_000
+
 
 def run_page(storage: Storage, row: Mapping[str, Any]) -> Page:
     """Return a recorded run as a panel, its failure below it if it has one."""
     run_id = str(row["run_id"])
-    metrics, samples = storage.get_metrics(run_id), storage.runs.samples(run_id)
+    metrics, samples = (
+        storage.get_metrics(run_id, max_points=_MOST_POINTS),
+        storage.runs.samples(run_id, max_points=_MOST_POINTS),
+    )
     artifacts = storage.runs.artifacts(run_id)
     text, html = text_run(row, metrics, samples, artifacts), html_run(row, metrics, samples, artifacts)
     capsule = data.capsule(storage, run_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from watcherml.contract.entrypoint import TrainingEntrypoint
@@ -19,10 +20,13 @@ from watcherml.sealed.fields import (
     ProposalId,
     RunId,
     Seconds,
+    Text,
     TrialId,
 )
 from watcherml.sealed.record import Record
 
+_SecretPath = Annotated[str, Text(1, 10_000)]
+_FromEnvironment = Annotated[str, Text(5, 204, r"env:[A-Za-z_][A-Za-z0-9_]*", "env: and the name of a variable")]
 Role = Literal["control", "probe", "full", "confirmation"]
 
 
@@ -58,7 +62,11 @@ class TrialRequest(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch(Record):
-    """Where a trial runs on this machine; never exported and never part of a verdict."""
+    """Where a trial runs on this machine; never exported and never part of a verdict.
+
+    ``secrets`` maps paths of the configuration that hold a placeholder to ``env:NAME``: the worker takes the value from
+    its environment. No value of a secret stands here or in the request.
+    """
 
     KIND: ClassVar[str] = "trial-launch"
 
@@ -69,3 +77,4 @@ class Launch(Record):
     python: Name
     dataset_path: Identity | None
     log_limit_bytes: Annotated[int, Bound(1_024, 100_000_000, "bytes")] = 1_000_000
+    secrets: Mapping[_SecretPath, _FromEnvironment] = field(default_factory=dict)

@@ -89,20 +89,54 @@ def gpus() -> list[dict[str, Any]]:
     return found
 
 
+def cuda_uuids() -> list[str]:
+    """Return the UUIDs (``GPU-...``) of this process' CUDA devices in CUDA's order; empty without a CUDA context."""
+    cuda = cuda_in_use()
+    try:
+        count = 0 if cuda is None else int(cuda.device_count())
+        found = [str(getattr(cuda.get_device_properties(index), "uuid", "")) for index in range(count)]
+    except Exception:  # noqa: BLE001 - a device that has just been lost
+        return []
+    if not all(found):  # torch before 2.4 does not tell
+        return []
+    return [one if one.startswith("GPU-") else f"GPU-{one}" for one in found]
+
+
+def reserved_bytes(index: int) -> int:
+    """Return what torch's allocator holds on a CUDA device; 0 without a CUDA context in this process."""
+    cuda = cuda_in_use()
+    try:
+        return 0 if cuda is None else int(cuda.memory_reserved(index))
+    except Exception:  # noqa: BLE001 - an index that torch does not know
+        return 0
+
+
+def peaks() -> dict[str, int]:
+    """Return the largest reserved bytes by CUDA device, since this process began or somebody reset the counter."""
+    cuda = cuda_in_use()
+    try:
+        count = 0 if cuda is None else int(cuda.device_count())
+        return {f"cuda:{index}": int(cuda.max_memory_reserved(index)) for index in range(count)}
+    except Exception:  # noqa: BLE001 - see above
+        return {}
+
+
 def device_sample() -> dict[str, Any]:
-    """Return device kind, allocated and reserved bytes now, for the sampler."""
+    """Return device kind, allocated and reserved bytes now; of several CUDA devices, of the one that holds most."""
     simulated = active.current()
     if simulated is not None:
-        return {
-            "device_kind": "simulated",
-            "device_allocated_bytes": int(simulated.current_bytes),
-            "device_reserved_bytes": None,
-        }
+        return _device_row("simulated", int(simulated.current_bytes), None)
     cuda = cuda_in_use()
-    if cuda is not None:
-        return {
-            "device_kind": "cuda",
-            "device_allocated_bytes": int(cuda.memory_allocated()),
-            "device_reserved_bytes": int(cuda.memory_reserved()),
-        }
-    return {"device_kind": "none", "device_allocated_bytes": None, "device_reserved_bytes": None}
+    if cuda is None:
+        return _device_row("none", None, None)
+    try:
+        # By index: the current device is a thread's own, and the sampler's thread never chose one.
+        held = [(int(cuda.memory_reserved(i)), int(cuda.memory_allocated(i))) for i in range(cuda.device_count())]
+    except Exception:  # noqa: BLE001 - see above
+        held = []
+    reserved, allocated = max(held, default=(None, None))
+    return _device_row("cuda", allocated, reserved)
+
+
+def _device_row(kind: str, allocated: int | None, reserved: int | None) -> dict[str, Any]:
+    return {"device_kind": kind, "device_allocated_bytes": allocated, "device_reserved_bytes": reserved}

@@ -1,58 +1,207 @@
-"""What a run prints when it ends well, and how completely it could be repeated."""
+"""What a run prints when it ends well, and which parts of it are there to repeat it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-_PARTS = ("config", "code", "environment", "dataset", "metrics")
+from watcherml.recorder.artifacts import REASONS
+from watcherml.simulated.active import format_bytes
+
+_SEED = re.compile(r"(?i)(?:.*[_.\- ])?(?:seed|random_state)")
+_MOST_METRICS = 8
+_DEEPEST = 32
 
 
-def make(row: Mapping[str, Any], last_metrics: Mapping[str, float], peak_device_bytes: int | None) -> dict[str, Any]:
-    """Return the receipt as plain data; ``completeness`` names each part that is there and each that is not."""
+@dataclass(frozen=True)
+class Part:
+    """One part of repeating a run: whether it is on record, what it is, and how to add it where it is missing."""
+
+    name: str
+    there: bool
+    says: str
+    remedy: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the part as plain data."""
+        return {"part": self.name, "there": self.there, "says": self.says, "remedy": self.remedy}
+
+
+def make(
+    row: Mapping[str, Any],
+    last_metrics: Mapping[str, float],
+    peak: Mapping[str, Any] | None = None,
+    artifacts: int = 0,
+    problems: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the receipt as plain data.
+
+    ``row`` is the run's row; ``peak`` has bytes and source; ``problems`` says how much could not be recorded
+    (``count``) and the ``first`` reason. ``completeness`` lists config, code, environment, dataset, device and seed.
+    """
     facts = row["facts"]
-    have = {
-        "config": not row["lossy_paths"] and not row["redacted_paths"],
-        "code": facts.get("git", {}).get("status") == "available" and "patch_omitted" not in facts.get("git", {}),
-        "environment": "environment" in facts,
-        "dataset": "dataset" in facts,
-        "metrics": bool(last_metrics),
-    }
     git = facts.get("git", {})
     return {
         "run_id": row["run_id"],
         "project": row["project"],
         "duration_seconds": round((row["ended_at"] or row["heartbeat_at"]) - row["started_at"], 3),
         "metrics": {name: repr(value) for name, value in sorted(last_metrics.items())},
-        "peak_device_bytes": peak_device_bytes,
+        "peak_device_bytes": None if peak is None else peak["bytes"],
+        "peak_source": None if peak is None else peak["source"],
         "device_kind": (row["device"] or {}).get("kind", "none"),
         "git": {key: git.get(key) for key in ("commit", "branch", "dirty")} if git.get("commit") else None,
         "dataset_fingerprint": facts.get("dataset", {}).get("fingerprint"),
-        "completeness": {part: have[part] for part in _PARTS},
+        "artifacts": artifacts,
+        "artifacts_without_checksum": len(facts.get(REASONS) or {}),
+        "problems": dict(problems or {"count": 0, "first": ""}),
+        "completeness": [part.to_data() for part in parts(row)],
     }
 
 
+def parts(row: Mapping[str, Any]) -> list[Part]:
+    """Return the parts of repeating a run, in a fixed order."""
+    facts = row["facts"]
+    packages = facts.get("environment", {}).get("packages")
+    dataset = facts.get("dataset", {})
+    return [
+        _config(row),
+        _code(facts.get("git", {})),
+        Part("environment", True, f"{len(packages)} packages")
+        if packages is not None
+        else Part("environment", False, "packages were not collected", "see the problems of this run"),
+        Part("dataset", True, str(dataset["fingerprint"]))
+        if dataset.get("fingerprint")
+        else Part("dataset", False, "no fingerprint", "call run.set_dataset(path)"),
+        _device(row["device"] or {}, facts.get("machine")),
+        _seed(row["config"]),
+    ]
+
+
+def _config(row: Mapping[str, Any]) -> Part:
+    lossy, redacted = row["lossy_paths"], row["redacted_paths"]
+    if not lossy and not redacted:
+        return Part("config", True, "exact")
+    says, remedies = [], []
+    if lossy:
+        says.append(f"kept as text: {_some(lossy)}")
+        remedies.append("pass plain numbers, texts, lists and mappings")
+    if redacted:
+        says.append(f"secrets taken out: {_some(redacted)}")
+        remedies.append("give them again from the environment")
+    return Part("config", False, "; ".join(says), "; ".join(remedies))
+
+
+def _code(git: Mapping[str, Any]) -> Part:
+    if git.get("status") != "available":
+        return Part("code", False, str(git.get("reason", "no repository")), "run it from a git repository")
+    commit = bool(git.get("commit"))
+    if git.get("patch_omitted"):
+        return Part("code", False, f"no patch: {git['patch_omitted']}", "commit the changes")
+    if git.get("untracked_omitted"):
+        return Part("code", False, f"no untracked files: {git['untracked_omitted']}", "add them to the repository")
+    if git.get("left_out_files"):
+        says = f"{git['left_out_files']} files are not in the patch"
+        return Part("code", False, says, "commit them, or let .gitignore name them")
+    if not git.get("dirty"):
+        return Part("code", True, "commit") if commit else Part("code", False, "no commit", "commit once")
+    if git.get("patch_is") == "exact":
+        return Part("code", True, "commit and exact patch" if commit else "exact patch, no commit yet")
+    says = f"patch with {git['patch_is']}" if git.get("patch_is") else "changes without content"
+    return Part("code", False, says, "take secrets out of the code, or commit the changes")
+
+
+def _device(device: Mapping[str, Any], machine: Mapping[str, Any] | None) -> Part:
+    if device.get("kind", "none") != "none":
+        name = "simulated device" if device["kind"] == "simulated" else str(device.get("name") or "CUDA device")
+        return Part("device", True, name)
+    if machine is not None:
+        return Part("device", True, f"CPU, {machine.get('machine', 'unknown')}")
+    return Part("device", False, "nothing is known of the machine", "see the problems of this run")
+
+
+def _seed(config: Mapping[str, Any]) -> Part:
+    found = next(_seeds(config, "", 0), None)
+    if found is not None:
+        return Part("seed", True, found)
+    return Part("seed", False, "config names none", 'put it into config, as {"seed": 1}')
+
+
+def _seeds(value: Any, path: str, depth: int) -> Iterator[str]:
+    if not isinstance(value, Mapping) or depth > _DEEPEST:
+        return
+    for key, item in value.items():
+        where = f"{path}.{key}" if path else str(key)
+        if _SEED.fullmatch(str(key)) and isinstance(item, (int, str)) and not isinstance(item, bool):
+            yield f"{where} = {str(item)[:40]}"
+        yield from _seeds(item, where, depth + 1)
+
+
 def text(receipt: Mapping[str, Any]) -> str:
-    """Return the receipt as a few aligned lines."""
-    lines = [("run", receipt["run_id"]), ("took", f"{receipt['duration_seconds']:.1f} s")]
-    if receipt["metrics"]:
-        shown = list(receipt["metrics"].items())[:8]
-        lines.append(("metrics", "  ".join(f"{name} {_short(value)}" for name, value in shown)))
+    """Return the receipt as a few aligned lines without colours."""
+    lines = [("run", receipt["run_id"]), ("took", _duration(receipt["duration_seconds"]))]
+    lines += _metric_lines(receipt["metrics"])
     if receipt["peak_device_bytes"] is not None:
-        label = "simulated peak" if receipt["device_kind"] == "simulated" else "device peak"
-        lines.append((label, f"{receipt['peak_device_bytes'] / 2**20:.1f} MiB"))
+        lines.append(("peak VRAM", f"{format_bytes(receipt['peak_device_bytes'])} ({receipt['peak_source']})"))
     git = receipt["git"]
     if git:
-        lines.append(("git", f"{git['commit'][:12]} {git['branch'] or ''}{' + local changes' if git['dirty'] else ''}"))
+        branch = f" on {git['branch']}" if git["branch"] else ""
+        lines.append(("git", f"{git['commit'][:12]}{branch}{', with local changes' if git['dirty'] else ''}"))
     if receipt["dataset_fingerprint"]:
         lines.append(("dataset", receipt["dataset_fingerprint"][:19]))
-    absent = [part for part, there in receipt["completeness"].items() if not there]
-    have = len(_PARTS) - len(absent)
-    lines.append(
-        ("repeatable", f"{have} of {len(_PARTS)} parts" + (f"; missing: {', '.join(absent)}" if absent else ""))
-    )
+    if receipt["artifacts"]:
+        unread = receipt["artifacts_without_checksum"]
+        lines.append(("artifacts", f"{receipt['artifacts']}{f', {unread} without checksum' if unread else ''}"))
+    if receipt["problems"]["count"]:
+        lines.append(("unrecorded", f"{receipt['problems']['count']}, the first: {receipt['problems']['first'][:200]}"))
+    lines += _completeness_lines(receipt["completeness"])
     width = max(len(label) for label, _ in lines)
-    return "\n".join(f"  {label:<{width}}  {value}" for label, value in lines)
+    return "\n".join(f"  {label:<{width}}  {_printable(value)}".rstrip() for label, value in lines)
+
+
+def show(receipt: Mapping[str, Any]) -> None:
+    """Print the receipt; where the stream cannot spell a character, its escape."""
+    stream = sys.stdout
+    if stream is None or stream.closed:
+        return
+    words = f"WatcherML recorded this run.\n{text(receipt)}\n"
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        stream.write(words.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except (OSError, ValueError):
+        pass  # a pipe that nobody reads any more; the receipt is in the store
+
+
+def _metric_lines(metrics: Mapping[str, str]) -> list[tuple[str, str]]:
+    shown = [f"{name} {_short(value)}" for name, value in list(metrics.items())[:_MOST_METRICS]]
+    if len(metrics) > _MOST_METRICS:
+        shown.append(f"and {len(metrics) - _MOST_METRICS} more")
+    return [("metrics", "  ".join(shown))] if shown else []
+
+
+def _completeness_lines(completeness: list[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    there = [part["part"] for part in completeness if part["there"]]
+    words = f"{len(there)} of {len(completeness)} parts" + (f": {', '.join(there)}" if there else "")
+    missing = [part for part in completeness if not part["there"]]
+    return [
+        ("repeatable", words),
+        *(("", f"{part['part']} is missing ({part['says']}): {part['remedy']}") for part in missing),
+    ]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min {rest:02d} s" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _some(paths: list[str]) -> str:
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
 def _short(value: str) -> str:
@@ -60,3 +209,8 @@ def _short(value: str) -> str:
         return f"{float(value):.6g}"
     except ValueError:
         return value
+
+
+def _printable(value: str) -> str:
+    # A name with control characters must not move the cursor or start a line of its own.
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in str(value))

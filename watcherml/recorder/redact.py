@@ -1,76 +1,166 @@
 """Secrets are taken out where data is written, not where it is shown.
 
-A placeholder carries a short hash, so that two places with the same secret can be told to be the same
-without the secret. The patterns are the public shapes of provider keys.
+What is taken out of a text is what ``find_secrets`` finds: the public shapes of provider keys, values assigned to
+secret names, passwords and tokens in URLs and headers, private keys, and the very values that this process knows as
+secrets (from its environment and its configurations).
+
+The placeholder of a key that a machine made is ``[redacted:xxxxxxxx]`` with the first eight hexadecimal digits of its
+SHA-256, so that two places with the same key can be told to be the same, in one store and across stores. That tells
+nobody the key: there is nothing to guess it from. A password that a person made could be found by hashing likely ones,
+so that its placeholder is ``[redacted]`` and says nothing about it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-_KEYS = (
-    r"sk-[A-Za-z0-9_-]{20,}",
-    r"hf_[A-Za-z0-9]{20,}",
-    r"gh[pousr]_[A-Za-z0-9]{30,}",
-    r"github_pat_[A-Za-z0-9_]{30,}",
-    r"glpat-[A-Za-z0-9_-]{20,}",
-    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
-    r"AIza[A-Za-z0-9_-]{35}",
-    r"xox[abprs]-[A-Za-z0-9-]{10,}",
-    r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}",
-)
-_KEY = re.compile(r"(?<![A-Za-z0-9])(?:" + "|".join(_KEYS) + r")")
-_PRIVATE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-_BEARER = re.compile(r"(?i)(\bbearer\s+)([A-Za-z0-9._~+/=-]{12,})")
-_URL = re.compile(r"([a-z][a-z0-9+.-]{1,20}://[^\s/:@]{0,200}:)([^\s/@]{1,200})(@)")
-_ASSIGNED = re.compile(
-    r"(?i)((?:api[_-]?key|access[_-]?key|secret[_-]?key|auth[_-]?token|access[_-]?token|passwd|password|secret)"
-    r"[\"']?\s{0,4}[=:]\s{0,4}[\"']?)([^\s\"',;]{6,200})"
-)
-_SECRET_NAME = re.compile(
-    r"(?i)(?:^|[_.\- ])(?:api_?key|access_?key|secret(?:_?key)?|password|passwd|credentials?|auth_?token|access_?token"
-    r"|(?:hf|wandb|github|hub|api)_?token)$"
-)
+from watcherml.recorder import find_secrets as finder
+from watcherml.recorder import secret_names as names
+from watcherml.recorder.assignments import PLACEHOLDER
+from watcherml.recorder.find_secrets import Span, remember
+
+__all__ = ["PLACEHOLDER", "findings", "placeholder", "redact_argv", "redact_config", "redact_text", "remember"]
+
+# After a replacement the neighbours may read otherwise; nothing needs more rounds than this.
+_MAX_ROUNDS = 8
 
 
 def placeholder(secret: str) -> str:
-    """Return ``[redacted:xxxxxxxx]`` with a short hash of the secret."""
+    """Return what stands for a secret: with a short hash if a machine made it, without if a person may have."""
+    if not finder.is_key(secret):
+        return "[redacted]"
     return f"[redacted:{hashlib.sha256(secret.encode('utf-8', 'replace')).hexdigest()[:8]}]"
 
 
 def redact_text(text: str) -> str:
-    """Return the text with keys, bearer tokens, URL passwords, private keys and assigned secrets taken out."""
-    text = _PRIVATE.sub(lambda match: placeholder(match.group()), text)
-    text = _KEY.sub(lambda match: placeholder(match.group()), text)
-    text = _BEARER.sub(lambda match: match.group(1) + placeholder(match.group(2)), text)
-    text = _URL.sub(lambda match: match.group(1) + placeholder(match.group(2)) + match.group(3), text)
-    return _ASSIGNED.sub(_assigned, text)
+    """Return the text with its secrets taken out; a text without secrets comes back as it is."""
+    for _ in range(_MAX_ROUNDS):
+        cleaned = _without(text, finder.find(text))
+        if cleaned == text:
+            break
+        text = cleaned
+    return text
+
+
+def redact_argv(words: Sequence[str]) -> list[str]:
+    """Return a command line with its secrets taken out; the word after ``--api-key`` is one."""
+    return [_redact_value(_flag(words, index), word) for index, word in enumerate(words)]
 
 
 def redact_config(value: Any) -> tuple[Any, list[str]]:
-    """Return a JSON value with secrets taken out and the paths where that happened."""
+    """Return a JSON value with secrets taken out and the paths where that happened, or had happened before.
+
+    What was found by its name is remembered: the same value is taken out of later messages and tracebacks too.
+    """
     paths: list[str] = []
-    return _walk(value, "", "", paths), paths
+    return _cleaned(value, "", "", False, paths), paths
 
 
-def _walk(value: Any, path: str, name: str, paths: list[str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _walk(item, f"{path}.{key}" if path else key, key, paths) for key, item in value.items()}
+def join_path(path: str, key: str | int) -> str:
+    """Return the path of an entry as it is shown and listed: ``a.b[0]``."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def findings(value: Any) -> Iterator[tuple[str, str, list[Span]]]:
+    """Yield (path, text, spans) for each text in a JSON value that holds what looks like a secret, keys included."""
+    for path, name, text in _leaves(value, "", ""):
+        spans = finder.find_value(name, text)
+        if spans:
+            yield path, text, spans
+
+
+# -- texts ----------------------------------------------------------------------------------------------------------
+
+
+def _without(text: str, spans: Sequence[Span]) -> str:
+    if not spans:
+        return text
+    made: list[str] = []
+    position = 0
+    for span in spans:
+        made += (text[position : span.start], placeholder(text[span.start : span.end]))
+        position = span.end
+    return "".join((*made, text[position:]))
+
+
+# -- structures -----------------------------------------------------------------------------------------------------
+
+
+def _cleaned(value: Any, path: str, name: str, secret: bool, paths: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        return _cleaned_mapping(value, path, secret or names.holds_secrets_only(name), paths)
     if isinstance(value, list):
-        return [_walk(item, f"{path}[{index}]", name, paths) for index, item in enumerate(value)]
+        return [
+            _cleaned(item, join_path(path, index), _flag(value, index) or name, secret, paths)
+            for index, item in enumerate(value)
+        ]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if names.naming(name) == "strong" and names.may_be_number(name):
+            paths.append(path)
+            return "[redacted]"
+        return value
     if not isinstance(value, str):
         return value
-    if _SECRET_NAME.search(name) and value and not value.startswith("[redacted:"):
-        paths.append(path)
-        return placeholder(value)
-    cleaned = redact_text(value)
-    if cleaned != value:
+    cleaned = _redact_value("password" if secret else name, value)
+    if cleaned != value or PLACEHOLDER.search(value):
         paths.append(path)
     return cleaned
 
 
-def _assigned(match: re.Match[str]) -> str:
-    value = match.group(2)
-    return match.group() if value.startswith("[redacted:") else match.group(1) + placeholder(value)
+def _cleaned_mapping(value: Mapping[str, Any], path: str, secret: bool, paths: list[str]) -> dict[str, Any]:
+    named = _named(value)
+    made: dict[str, Any] = {}
+    for key, item in value.items():
+        shown = redact_text(key)
+        where = join_path(path, shown)
+        while shown in made:  # two keys that were secrets of the same kind
+            shown += "'"
+        if shown != key or PLACEHOLDER.search(key):
+            paths.append(where)
+        made[shown] = _cleaned(item, where, named if named and key == "value" else key, secret, paths)
+    return made
+
+
+def _redact_value(name: str, text: str) -> str:
+    if finder.is_secret_value(name, text):
+        if not PLACEHOLDER.search(text):
+            remember((text,))
+        return placeholder(text)
+    return redact_text(text)
+
+
+def _named(value: Mapping[str, Any]) -> str:
+    """Return the name in an entry such as {"name": "HF_TOKEN", "value": ...}, else nothing."""
+    if "value" not in value:
+        return ""
+    return next((value[key] for key in ("name", "key") if isinstance(value.get(key), str)), "")
+
+
+def _flag(words: Sequence[Any], index: int) -> str:
+    """Return the name that the word before gives to a word of a command line, else nothing."""
+    before = words[index - 1] if index else None
+    if not isinstance(before, str) or not before.startswith("--") or "=" in before:
+        return ""
+    word = words[index]
+    if not isinstance(word, str) or word.startswith("-") or not names.naming(before):
+        return ""
+    return "password" if names.naming(before) == "strong" or names.is_token(before) else before
+
+
+def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
+    if isinstance(value, Mapping):
+        named = _named(value)
+        only = names.holds_secrets_only(name)
+        for key, item in value.items():
+            where = join_path(path, key)
+            yield where, "", key
+            yield from _leaves(item, where, "password" if only else named if named and key == "value" else key)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, join_path(path, index), _flag(value, index) or name)
+    elif isinstance(value, str):
+        yield path, name, value

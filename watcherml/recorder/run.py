@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import re
-import sys
 import threading
-import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from watcherml.errors import InvalidValue, RunError
-from watcherml.platform import this_process
-from watcherml.recorder import dataset, environment, framework, ids, jsonable, machine, receipt, redact, source
-from watcherml.recorder.sampler import Sampler
-from watcherml.sealed.device import Device
-from watcherml.simulated import active as simulated_registry
+from watcherml.recorder import artifacts, dataset, gather, ids, jsonable, life, ranks, redact
+from watcherml.recorder import receipt as receipts
+from watcherml.recorder.numbers import as_number as as_number
+from watcherml.recorder.recording import Recording
 from watcherml.store.journal import open_spool
-from watcherml.store.runs import NewRun
 from watcherml.store.storage import Storage
 
 T = TypeVar("T")
@@ -30,7 +26,8 @@ FailurePort = Callable[["Run", BaseException], None]
 
 _METRIC_NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _MAX_STEP = 2**53 - 1
-_GATHER_TIMEOUT_SECONDS = 20.0
+# Runs of this process by id: a run that is pickled and comes back here is the same run.
+_here: weakref.WeakValueDictionary[str, Run] = weakref.WeakValueDictionary()
 
 
 class Run:
@@ -38,6 +35,9 @@ class Run:
 
     ``config`` may hold anything; what is not JSON is converted and its path marked. Errors of the recording itself
     become one warning and never reach training; wrong arguments of the caller raise ``InvalidValue``.
+
+    The process that starts a run records it. A forked or spawned child that was given the run adds metrics to it and
+    nothing else; in a job of several ranks, rank 0 records and the others attach their failure.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class Run:
         if project is not None and not isinstance(project, str):
             raise InvalidValue("project", expected="a name", got=f"{project!r:.80} ({type(project).__name__})")
         # A folder's name may hold bytes that are no UTF-8.
-        name = (project or Path.cwd().name or "project")[:400]
-        self.project = name.encode("utf-8", "replace").decode("utf-8")
-        converted, self.lossy_paths = jsonable.to_jsonable({} if config is None else config)
+        name = (project or gather.folder().name or "project")[:400]
+        self.project = redact.redact_text(name.encode("utf-8", "replace").decode("utf-8"))
+        converted, lossy_paths = jsonable.to_jsonable({} if config is None else config)
+        self.lossy_paths = [redact.redact_text(path) for path in lossy_paths]
         if not isinstance(converted, dict):
             raise InvalidValue("config", expected="a mapping of names to values", got=type(config).__name__)
         self.config, self.redacted_paths = redact.redact_config(converted)
@@ -70,20 +71,38 @@ class Run:
         self.logging_gap = 0
         self.last_metrics: dict[str, float] = {}
         self.dataset_path: str | None = None
-        self._device: Device | None = None
-        self._device_before: object = None
-        self.problems: list[str] = []
-        self._role, self._campaign_id, self._trial_id = role, campaign_id, trial_id
+        self.role, self.campaign_id, self.trial_id = role, campaign_id, trial_id
+        self.quiet = quiet
         self._on_failure = on_failure
-        self._quiet = quiet
-        self._spool = open_spool(self.storage.runs.spool_folder, self.run_id, self.storage.database.plain)
-        self._clock = self.storage.clock
         self._owner = os.getpid()
-        self._sampler = Sampler(self._deliver, self._failed, self.storage.clock)
-        self._gathering: threading.Thread | None = None
+        self._clock = self.storage.clock
+        self._problems = life.Problems(self.run_id)
+        self._safely, self._failed = self._problems.safely, self._problems.note
+        self._spool: life.AnySpool = open_spool(
+            self.storage.runs.spool_folder, self.run_id, self.storage.database.plain
+        )
+        self._recording = Recording(self, self._problems)
+        self._sampler = self._recording.sampler
+        self._follower: ranks.Follower | None = None
+        self._ending = threading.Lock()  # taken once
+        _here[self.run_id] = self
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id} {self.status}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a worker of another process is given writes its own metrics; a copy in this process is the run itself.
+        return _given, (type(self), self.run_id, self.project, self.config, str(self.storage.path))
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be recorded: the first thousand reasons and the last; ``problem_count`` counts them all."""
+        return self._problems.texts
+
+    @property
+    def problem_count(self) -> int:
+        """How often something could not be recorded."""
+        return self._problems.count
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -92,73 +111,52 @@ class Run:
         if self.status != "new":
             raise RunError(f"run {self.run_id} cannot start", expected="a new run", got=f"one that is {self.status}")
         self.status = "running"
-        self._device_before = simulated_registry.last()
-        device = framework.device_here()
-        self._device = None if device.kind == "none" else device
-        self._safely(
-            lambda: self.storage.runs.add(
-                NewRun(
-                    self.run_id,
-                    self.project,
-                    self._role,
-                    self.storage.clock(),
-                    this_process(),
-                    self.config,
-                    self.lossy_paths,
-                    self.redacted_paths,
-                    None if device.kind == "none" else device.to_data(),
-                    self._campaign_id,
-                    self._trial_id,
-                )
-            )
-        )
-        self._gathering = threading.Thread(target=self._gather, args=(Path.cwd(),), name="watcherml-facts", daemon=True)
-        self._gathering.start()
-        self._sampler.start()
+        place = self._safely(ranks.here) if self.role == "user" else None
+        if place is not None and place.rank > 0:
+            self._follow(place)
+        else:
+            self._recording.start(place)
         atexit.register(self._at_exit)
         return self
 
     def finish(self) -> None:
         """End the run as a success and print its receipt; calling it again changes nothing."""
-        if self.status == "running":
-            self._close("success", "")
-            made = self._safely(self._receipt)
-            if made is not None and not self._quiet:
-                print(f"WatcherML recorded this run.\n{receipt.text(made)}")  # noqa: T201 - the receipt is its output
+        self._end("success", "")
 
     def fail(self, error: BaseException) -> None:
         """End the run with an exception: failed, interrupted for KeyboardInterrupt, success for ``sys.exit(0)``.
 
         The exception is not changed and not raised.
         """
-        if self.status != "running":
+        if self.status != "running" or not self._mine:
             return
-        if isinstance(error, SystemExit) and error.code in (None, 0):
-            self._close("success", "sys.exit(0)")
-        elif isinstance(error, (KeyboardInterrupt, GeneratorExit)):
-            self._close("interrupted", type(error).__name__)
-        else:
-            self.record_failure(error)
-            self._close("failed", f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."))
+        status, reason = life.ending_of(error)
+        try:
+            if status == "failed":
+                self.record_failure(error)
+        finally:  # also if somebody presses Ctrl-C meanwhile
+            self._end(status, reason)
 
     def interrupt(self, reason: str, status: Literal["interrupted", "failed"] = "interrupted") -> None:
         """End a run that did not finish, for example because another one took its place.
 
         ``failed`` is for a run whose failure has been recorded and whose exception is gone.
         """
-        if self.status == "running":
-            self._close(status, reason)
+        self._end(status, reason)
 
     def record_failure(self, error: BaseException) -> None:
-        """Capture the evidence of a failure without ending the run."""
-        self.join_facts()
-        self._note_device()
+        """Capture the evidence of a failure without ending the run; does nothing in a child that was given it."""
+        if not self._mine:
+            return
+        if self._follower is not None:
+            self._attach_failure(error)
+        self._safely(self.join_facts)
+        self._safely(self._recording.note_device)
         if self._on_failure is not None:
             port = self._on_failure
             self._safely(lambda: port(self, error))
         else:
-            facts = {"type": type(error).__qualname__, "message": redact.redact_text(str(error))[:10_000]}
-            self._safely(lambda: self.storage.runs.note(self.run_id, {"failure": facts}))
+            self._safely(lambda: self.storage.runs.note(self.run_id, {"failure": life.failure_facts(error)}))
 
     def __enter__(self) -> Run:
         self.entered = True
@@ -185,7 +183,7 @@ class Run:
         except TypeError:  # an unhashable name is no text either
             key = None
         if key is None:
-            key = self._new_name(name)
+            name, key = self._new_name(name)
         if type(value) is not float:
             value = as_number(value, f"metric {name!r}")
         if step is not None:
@@ -213,39 +211,65 @@ class Run:
     def set_dataset(self, path: str | os.PathLike[str]) -> str:
         """Fingerprint a file or folder, attach it to the run and return ``sha256:<hex>``.
 
-        Raises ``InvalidValue`` if the path is missing or holds no file.
+        Raises ``InvalidValue`` if the path is missing or holds no file. Returns an empty text, and counts a problem, if
+        the system does not let it be read to the end for other reasons.
         """
-        facts = dataset.fingerprint(path)
-        self.dataset_path = str(Path(path).expanduser().absolute())
-        self._safely(lambda: self.storage.runs.note(self.run_id, {"dataset": {**facts, "path": self.dataset_path}}))
+        try:
+            facts = dataset.fingerprint(path)
+        except InvalidValue:
+            raise
+        except Exception as error:  # noqa: BLE001 - recording must never end training
+            self._failed(error)
+            return ""
+        self.dataset_path = redact.redact_text(str(Path(path).expanduser().absolute()))
+        if self._writes("a dataset"):
+            self._safely(lambda: self.storage.runs.note(self.run_id, {"dataset": {**facts, "path": self.dataset_path}}))
         return str(facts["fingerprint"])
 
     def log_artifact(self, path: str | os.PathLike[str]) -> None:
-        """Record a reference to a file with its size and SHA-256; the bytes stay where they are.
+        """Record a reference to a file or folder with its size and SHA-256; the bytes stay where they are.
 
-        Raises ``InvalidValue`` if the path is no file.
+        A large one is hashed in the background while training goes on. The same path again is a new version if it has
+        changed. Raises ``InvalidValue`` if there is nothing at the path.
         """
-        if not Path(path).is_file():
-            raise InvalidValue("artifact", expected="an existing file", got=str(path)[:300])
-        size, content = dataset.hash_file(path)
-        self._safely(
-            lambda: self.storage.runs.add_artifact(
-                self.run_id, str(Path(path).absolute()), size, f"sha256:{content}", self.storage.clock()
-            )
-        )
+        try:
+            found = artifacts.look(path)
+        except OSError as error:
+            self._failed(error)
+            return
+        if self._writes("an artifact"):
+            self._safely(lambda: self._recording.artifacts.log(found))
 
     # -- inside -----------------------------------------------------------------------------------------------
 
+    @property
+    def _mine(self) -> bool:
+        """Whether this is the process that started the run, not one that was forked from it or given it."""
+        return self._owner == os.getpid()
+
+    def _writes(self, what: str) -> bool:
+        """Tell whether this process writes the run now; where it does not, that is one of the run's problems."""
+        if self._follower is not None:
+            return False  # rank 0 says the same
+        if not self._mine:
+            self._failed(RunError(f"{what} was logged by a child process, which adds metrics only"))
+        elif self.status == "new":
+            self._failed(RunError(f"{what} came before the start of run {self.run_id}"))
+        elif self.status != "running":
+            self._failed(life.ended(self.run_id, what))
+        return self._mine and self.status == "running"
+
     def join_facts(self) -> None:
         """Wait until git and packages have been collected."""
-        if self._gathering is not None and self._owner == os.getpid():
-            self._gathering.join(_GATHER_TIMEOUT_SECONDS)
+        if self._mine:
+            self._recording.join_facts()
 
-    def _new_name(self, name: Any) -> int | None:
-        """Return the key of a name that is used for the first time; None if it could not be stored."""
+    def _new_name(self, name: Any) -> tuple[str, int | None]:
+        """Return a name that is used for the first time as it is stored, and its key; None if it could not be."""
         if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
             raise InvalidValue("metric name", expected="1 to 256 printable characters", got=repr(name)[:80])
-        return self._safely(lambda: self._spool.key_of(name))
+        stored = redact.redact_text(name)
+        return stored, self._safely(lambda: self._spool.key_of(stored))
 
     def _step(self, step: Any) -> int:
         number = as_number(step, "step")
@@ -257,106 +281,68 @@ class Run:
         self.last_step = found if self.last_step is None else max(self.last_step, found)
         return found
 
-    def _close(self, status: str, reason: str) -> None:
-        if self._owner != os.getpid():
-            return  # a forked child does not end its parent's run
-        self.status = status
-        self._sampler.stop()
-        self._safely(self._note_device)
-        self._safely(lambda: self._deliver(self._sampler.sample()))
-        self.join_facts()
-        self._spool.close()
-        atexit.unregister(self._at_exit)
-        self._safely(
-            lambda: self.storage.runs.end(self.run_id, status, reason[:400], self.storage.clock(), self.last_step)
-        )
+    def _follow(self, place: ranks.Place) -> None:
+        """Attach to the run that rank 0 of this job records; nothing is written here but a failure."""
+        self._follower = ranks.Follower(self.storage, place)
+        self._spool = life.SilentSpool()
+        self._find_leader(ranks.MEET_SECONDS)
 
-    def _note_device(self) -> None:
-        """Put on record which device the run used, also one that was entered after it started."""
-        if self._device is not None:
+    def _find_leader(self, seconds: float) -> None:
+        follower = self._follower
+        assert follower is not None
+        found = self._safely(lambda: follower.find(seconds))
+        if found is not None:
+            self.run_id = self._problems.run_id = found
+
+    def _attach_failure(self, error: BaseException) -> None:
+        """Find the run of rank 0 that this rank's failure belongs to; where there is none, it gets one of its own."""
+        follower = self._follower
+        assert follower is not None
+        if follower.leader is None:
+            self._find_leader(ranks.MEET_AFTER_FAILURE_SECONDS)
+        if follower.leader is None:
+            self._safely(self._recording.add_row)
+        self._safely(lambda: follower.note_failure(self.run_id, life.ending_of(error)[1]))
+
+    def _end(self, status: life.Ending, reason: str) -> None:
+        if self.status != "running" or not self._mine or not self._ending.acquire(blocking=False):
             return
-        found = framework.device_here()
-        used = simulated_registry.last()
-        if used is not None and used is not self._device_before and used.budget_bytes is not None:
-            found = Device("simulated", used.device_id, used.budget_bytes)
-        if found.kind != "none":
-            self._device = found
-            self.storage.runs.note(self.run_id, {}, found.to_data())
-
-    def _receipt(self) -> dict[str, Any]:
-        row = self.storage.runs.get(self.run_id)
-        summary = [one for one in self.storage.runs.samples(self.run_id) if one["device_allocated_bytes"] is not None]
-        peak = max((one["device_reserved_bytes"] or one["device_allocated_bytes"] for one in summary), default=None)
-        made = receipt.make(row, self.last_metrics, peak)
-        self.storage.runs.note(self.run_id, {"receipt": made})
-        return made
-
-    def _gather(self, folder: Path) -> None:
-        def gather() -> None:
-            state = source.collect(folder)
-            facts: dict[str, Any] = {
-                "git": dict(state.facts),
-                "environment": environment.collect(),
-                "machine": machine.collect(),
-                "argv": [redact.redact_text(word) for word in machine.argv()],
-                "working_directory": str(folder),
-            }
-            if state.patch:
-                text = state.patch.decode("utf-8", "surrogateescape")
-                cleaned = redact.redact_text(text)
-                changed = sum(a != b for a, b in zip(text.splitlines(), cleaned.splitlines(), strict=False))
-                data = cleaned.encode("utf-8", "surrogateescape")
-                facts["git"]["patch"] = self.storage.evidence.put_blob(data, "text/x-diff")
-                facts["git"]["patch_is"] = "exact" if cleaned == text else f"{changed} lines redacted"
-            self.storage.runs.note(self.run_id, facts)
-
-        self._safely(gather)
-
-    def _deliver(self, sample: dict[str, Any]) -> None:
-        self._note_device()
-        self.storage.runs.beat(self.run_id, sample["at"], self.last_step, sample)
-
-    def _safely(self, action: Callable[[], T]) -> T | None:
+        self.status = status
+        atexit.unregister(self._at_exit)
+        if self._follower is not None:
+            if self._recording.on_record:  # nobody found rank 0
+                self._safely(lambda: self._recording.end_row(status, reason))
+            return
         try:
-            return action()
-        except Exception as error:  # noqa: BLE001 - recording must never end training
-            self._failed(error)
-            return None
-
-    def _failed(self, error: Exception) -> None:
-        self.problems.append(f"{type(error).__name__}: {error}")
-        if len(self.problems) == 1:
-            try:
-                warnings.warn(
-                    f"WatcherML could not record part of run {self.run_id}: {error}. Training goes on;"
-                    " further problems are counted in run.problems.",
-                    RuntimeWarning,
-                    stacklevel=3,
-                )
-            except Warning:
-                pass  # the user turned warnings into errors; ours must still not end training
+            self._recording.stop(patient=status == "success")
+        finally:  # also if a person presses Ctrl-C meanwhile
+            spool, self._spool = self._spool, life.EndedSpool(self.run_id)
+            self._safely(spool.close)
+            self._safely(lambda: self._recording.end_row(status, reason))
+        if status == "success":
+            made = self._safely(self._recording.receipt)
+            if made is not None and not self.quiet:
+                receipts.show(made)
 
     def _at_exit(self) -> None:
-        if self.status != "running" or self._owner != os.getpid():
+        if self.status != "running" or not self._mine:
             return
-        # The interpreter keeps an uncaught exception here after printing it.
-        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        if isinstance(error, BaseException) and "ipykernel" not in sys.modules:
+        error = life.uncaught()
+        if error is not None:
             self.fail(error)
         else:
             self.interrupt("the process ended without finish()")
 
 
-def as_number(value: Any, what: str) -> float:
-    """Return a Python, numpy or 0-dim torch number as float; ``InvalidValue`` for anything else."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    item = getattr(value, "item", None)
-    if callable(item) and not isinstance(value, bool) and getattr(value, "ndim", None) == 0:
-        number = item()
-        if isinstance(number, (int, float)) and not isinstance(number, bool):
-            return float(number)
-    raise InvalidValue(what, expected="a number", got=f"{value!r:.80} ({type(value).__name__})")
+# Runs that this process was given by another one: kept, since a second journal of one process would mix up its names.
+_given_here: dict[str, Run] = {}
+
+
+def _given(kind: type[Run], run_id: str, project: str, config: Any, folder: str) -> Run:
+    """Return the run of that id as this process has it: its own, or one that adds metrics to another's."""
+    found = _here.get(run_id) or _given_here.get(run_id)
+    if found is None:
+        found = kind(project, config, folder, run_id=run_id, quiet=True)
+        found.status, found._owner = "running", 0
+        _given_here[run_id] = found
+    return found

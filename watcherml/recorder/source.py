@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_TIMEOUT_SECONDS = 20.0
-_MAX_PATCH_BYTES = 20_000_000
-# Outputs of a notebook and our own store change while a run is going on; they are not the code.
-_OUTSIDE = (":(exclude)*.ipynb", ":(exclude).watcherml", ":(exclude)watcherml-demo/.watcherml")
+from watcherml.recorder import changes
+from watcherml.recorder.git import Git, GitFailed
+
+# All calls of git together; a run waits for its facts a little longer than this.
+_TIMEOUT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -22,47 +22,58 @@ class SourceState:
     patch: bytes = field(default=b"", repr=False)
 
 
-def collect(folder: Path) -> SourceState:
-    """Look at the repository that holds ``folder``; never raises, the facts say why something is absent."""
-    inside = _git(folder, "rev-parse", "--show-toplevel")
-    if inside is None:
-        return SourceState({"status": "unavailable", "reason": "not inside a git repository, or git is not installed"})
-    commit = _git(folder, "rev-parse", "--verify", "-q", "HEAD")
-    branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".", *_OUTSIDE)
-    # Without a commit there is nothing to compare with except the empty tree.
-    base = "HEAD" if commit else "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-    patch = _git(folder, "diff", base, "--binary", "--no-color", "--no-ext-diff", "--", ".", *_OUTSIDE) or b""
-    facts: dict[str, Any] = {
-        "status": "available",
-        "commit": commit.decode().strip() if commit else None,
-        "branch": branch.decode("utf-8", "replace").strip() if branch else None,
-        "dirty": bool(changed and changed.strip()),
-        "patch_bytes": len(patch),
-    }
-    if len(patch) > _MAX_PATCH_BYTES:
-        facts["patch_omitted"] = f"larger than {_MAX_PATCH_BYTES} bytes"
-        patch = b""
-    return SourceState(facts, patch)
+def collect(folder: Path, timeout_seconds: float = _TIMEOUT_SECONDS) -> SourceState:
+    """Look at the repository that holds ``folder``; never raises, the facts say why something is absent.
+
+    The patch covers the whole repository and takes a clean checkout of ``commit`` (of nothing, where there is no
+    commit yet) to the working tree as it is, but for what ``left_out``, ``notebooks`` and ``submodules`` name.
+    """
+    git = Git(folder, time.monotonic() + timeout_seconds)
+    try:
+        top = Path(git.text("rev-parse", "--show-toplevel"))
+        return _state(git.within(top), git.text("rev-parse", "--show-prefix").rstrip("/"))
+    except OSError as error:
+        return SourceState({"status": "unavailable", "reason": str(error)})
 
 
 def head_commit(folder: Path) -> str | None:
     """Return the commit that HEAD names, or None."""
-    found = _git(folder, "rev-parse", "--verify", "-q", "HEAD")
-    return found.decode().strip() if found else None
+    return _head(Git(folder, time.monotonic() + _TIMEOUT_SECONDS))
 
 
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+def _head(git: Git) -> str | None:
+    return git.maybe("rev-parse", "--verify", "-q", "HEAD^{commit}")
+
+
+def _state(git: Git, subfolder: str) -> SourceState:
+    import tempfile  # slow to import; this runs in the background
+
+    commit = _head(git)
+    branch = git.maybe("symbolic-ref", "--short", "-q", "HEAD")
+    facts: dict[str, Any] = {
+        "status": "available",
+        "commit": commit,
+        "branch": None if branch is None else changes.shown(branch),
+        "subfolder": changes.shown(subfolder),
+    }
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            timeout=_TIMEOUT_SECONDS,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        # Without a commit there is nothing to compare with except the empty tree.
+        base = commit or git.text("hash-object", "-t", "tree", "--stdin")
+        with tempfile.TemporaryDirectory(prefix=changes.TEMPORARY_PREFIX) as temporary:
+            found = changes.find(git, base, Path(temporary))
+    except (GitFailed, OSError) as error:
+        return SourceState({**facts, "dirty": None, "patch_bytes": 0, "patch_omitted": str(error)})
+    facts["dirty"] = found.any()
+    facts["patch_bytes"] = len(found.patch)
+    facts["untracked_files"] = found.untracked_files
+    optional = {
+        "patch_omitted": found.omitted,
+        "untracked_omitted": found.untracked_omitted,
+        "left_out": found.left_out,
+        "left_out_files": found.left_out_files,
+        "left_out_bytes": found.left_out_bytes,
+        "notebooks": found.notebooks,
+        "submodules": found.submodules,
+    }
+    facts.update({name: value for name, value in optional.items() if value})
+    return SourceState(facts, found.patch)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from watcherml.report.glossary import label
 from watcherml.report.palette import Tone
@@ -22,8 +21,7 @@ EVENT_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column: its title, a row's value in words, its widest width in characters (more than 60 may wrap),
     its alignment and colour, and whether it holds ids."""
 
@@ -45,6 +43,10 @@ def campaign_status(row: Row) -> str:
 
 def _campaign_tone(row: Row) -> Tone:
     return VERDICT_TONES.get(str(row.get("status")), "calm")
+
+
+def _run_status(row: Row) -> str:
+    return f"{row.get('status') or ''}{', imported' if row.get('origin') == 'imported' else ''}"
 
 
 def _run_tone(row: Row) -> Tone:
@@ -75,7 +77,7 @@ def _device(row: Row) -> str:
 RUNS = (
     Column("Run", _text("run_id"), 44, is_id=True),
     Column("Project", _text("project"), 24),
-    Column("Status", _text("status"), 12, tone=_run_tone),
+    Column("Status", _run_status, 22, tone=_run_tone),
     Column("Started", lambda row: format_time(row.get("started_at"), "–"), 23),
     Column("Took", lambda row: format_seconds(row.get("duration_s"), "–"), 14, numeric=True),
     Column("Step", lambda row: format_count(row.get("last_step"), "–"), 12, numeric=True),

@@ -5,7 +5,6 @@ Every value is made harmless first (see ``safe``), so that no name can move the 
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from watcherml.report import safe
@@ -29,6 +28,8 @@ def bold(text: str, color: bool) -> str:
 def wrap(value: object, indent: str = "", first: str | None = None, limit: int = 2_000) -> list[str]:
     """Return a value as lines of at most 96 columns, ``first`` standing before the first one."""
     head = indent if first is None else first
+    import textwrap  # not needed for tables, which are what is printed most
+
     text = safe.one_line(value, limit)
     lines = textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False)
     return lines or [head.rstrip()]

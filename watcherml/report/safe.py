@@ -11,8 +11,6 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from watcherml.sealed.record import thaw
-
 # Direction marks and invisible characters that let a text read otherwise than it is.
 _INVISIBLE = (0x061C, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F), 0x2060, *range(0x2066, 0x206A), 0xFEFF)
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0))
@@ -52,17 +50,19 @@ def json_text(value: Any) -> str:
 
     Invisible characters are written as JSON escapes, so that the copy still means the same.
     """
-    text = json.dumps(thaw(value), indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(_thaw(value), indent=2, ensure_ascii=False, default=str)
     return _encodable(text).translate(_IN_JSON)
 
 
 def compact(value: Any, limit: int = 80) -> str:
     """Return a JSON value on one line, at most ``limit`` characters; text is quoted as JSON does it."""
-    return one_line(json.dumps(thaw(value), ensure_ascii=False, default=str), limit)
+    return one_line(json.dumps(_thaw(value), ensure_ascii=False, default=str), limit)
 
 
 def width(text: str) -> int:
     """Return how many terminal columns a line takes: wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )
@@ -76,6 +76,12 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
     for key, item in value.items():
         found.extend(flat(item, f"{prefix}.{key}" if prefix else str(key)))
     return found
+
+
+def _thaw(value: Any) -> Any:
+    from watcherml.sealed.record import thaw  # lists of runs are made without any sealed value
+
+    return thaw(value)
 
 
 def _encodable(text: str) -> str:

@@ -14,7 +14,8 @@ _STANDINGS: dict[str, tuple[str, Tone]] = {
     "unrecorded": ("not on record here", "warn"),
     "altered": ("altered, or not readable", "bad"),
 }
-_KINDS = {"recovery-result": "recovery result", "recovery-plan": "recovery plan", "archive": "archive"}
+_KINDS = {"recovery-result": "recovery result", "recovery-plan": "recovery plan", "archive": "archive",
+          "exported-run": "exported run"}  # fmt: skip
 
 
 def text_verification(document: Mapping[str, Any], *, color: bool = False) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from watcherml.forensics.capsule import Capsule, Cause
-from watcherml.protocol.verdict import Verdict
 from watcherml.report.glossary import label
 from watcherml.report.palette import Tone
 from watcherml.report.safe import compact, one_line
 from watcherml.report.units import format_bytes, format_number, format_seconds, format_time
+
+if TYPE_CHECKING:
+    from watcherml.forensics.capsule import Capsule, Cause
+    from watcherml.protocol.verdict import Verdict
 
 RUN_TONES: dict[str, Tone] = {
     "running": "calm", "success": "good", "failed": "bad", "interrupted": "warn", "killed": "bad",

@@ -20,7 +20,7 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from watcherml.errors import InvalidRecord, InvalidValue
 from watcherml.sealed.canonical import parse_json
@@ -78,6 +78,11 @@ class Archive:
         """The files in the archive, in their order; folders are left out."""
         return tuple(self._members)
 
+    @property
+    def infos(self) -> tuple[zipfile.ZipInfo, ...]:
+        """What the directory says of every entry, folders included, in its order."""
+        return tuple(self._zip.infolist())
+
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of one of ``names``, counted as they come.
 
@@ -117,11 +122,19 @@ class Archive:
         """Return what ``manifest.json`` lists, None where there is none; ``InvalidRecord`` for another shape."""
         if MANIFEST not in self._members:
             return None
-        document = parse_json(self.read(MANIFEST, MAX_MANIFEST_BYTES), MANIFEST)
-        files = document.get("files") if isinstance(document, dict) else None
+        files = self.document().get("files")
         if not isinstance(files, dict):
             raise InvalidRecord(f"{MANIFEST}.files", expected="an object of members", got=type(files).__name__)
         return {name: _listed(name, entry) for name, entry in files.items()}
+
+    def document(self) -> dict[str, Any]:
+        """Return the whole manifest, empty where there is none; ``InvalidRecord`` if it is no JSON object."""
+        if MANIFEST not in self._members:
+            return {}
+        document = parse_json(self.read(MANIFEST, MAX_MANIFEST_BYTES), MANIFEST)
+        if not isinstance(document, dict):
+            raise InvalidRecord(MANIFEST, expected="an object", got=type(document).__name__)
+        return document
 
     def check(self) -> list[tuple[str, str, str]]:
         """Read every member and compare with the manifest: (member, expected, got) for each difference.

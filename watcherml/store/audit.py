@@ -132,12 +132,20 @@ class Audit:
             )
         return dict(row)
 
-    def campaigns(self, *, project: str | None = None, source_run_id: str | None = None) -> list[Row]:
-        """Return ``campaign_summary`` rows, newest first."""
+    def campaigns(
+        self,
+        *,
+        project: str | None = None,
+        source_run_id: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Return ``campaign_summary`` rows, newest first, ``offset`` of them passed over."""
         clauses, values = where(project=project, source_run_id=source_run_id)
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT * FROM campaign_summary {clauses} ORDER BY created_at DESC, campaign_id", values
+                f"SELECT * FROM campaign_summary {clauses} ORDER BY created_at DESC, campaign_id LIMIT ? OFFSET ?",
+                (*values, -1 if limit is None else limit, offset),
             ).fetchall()
         return [dict(row) for row in rows]
 

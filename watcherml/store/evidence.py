@@ -38,14 +38,20 @@ class Evidence:
             raise NotFound(f"run {run_id[:100]!r} has no capsule", remedy="Only a failed run has one.")
         return dict(row)
 
-    def failures(self, *, project: str | None = None, unresolved: bool = False, limit: int = 100) -> list[Row]:
-        """Return ``failure_summary`` rows, newest first; failures of trials stand with their campaign."""
+    def failures(
+        self, *, project: str | None = None, unresolved: bool = False, limit: int = 100, offset: int = 0
+    ) -> list[Row]:
+        """Return ``failure_summary`` rows, newest first, ``offset`` of them passed over.
+
+        Failures of trials stand with their campaign.
+        """
         clauses, values = where(project=project, role="user")
         if unresolved:
             clauses += " AND resolved_at IS NULL"
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT * FROM failure_summary {clauses} ORDER BY created_at DESC LIMIT ?", (*values, limit)
+                f"SELECT * FROM failure_summary {clauses} ORDER BY created_at DESC LIMIT ? OFFSET ?",
+                (*values, limit, offset),
             ).fetchall()
         return [dict(row) for row in rows]
 

@@ -105,7 +105,8 @@ def _source(connection: sqlite3.Connection, run_id: str, process: str) -> int:
 def _learn_names(connection: sqlite3.Connection, source: int, path: Path) -> None:
     known = connection.execute("SELECT COUNT(*) FROM metric_names WHERE source_id = ?", (source,)).fetchone()[0]
     try:
-        lines = path.read_text("ascii").splitlines()
+        # What follows the last line end is the start of a name whose writer was killed; no point has it.
+        lines = path.read_bytes().split(b"\n")[:-1]
     except OSError:
         lines = []  # the process was killed before its first name, so before its first point
     new = [(source, key, json.loads(line)) for key, line in enumerate(lines) if key >= known]

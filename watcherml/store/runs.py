@@ -1,24 +1,28 @@
-"""Rows of runs, their metrics, samples and artifacts."""
+"""Rows of runs, their metrics, samples and artifacts.
+
+Listing runs is what people type most: what only writers and the reconciliation need is imported where it is used.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from watcherml.errors import NotFound
-from watcherml.platform import ProcessId
-from watcherml.store import journal
 from watcherml.store.database import Database
 
+if TYPE_CHECKING:
+    from watcherml.platform import ProcessId
+
 Row = dict[str, Any]
+STATUSES = ("running", "success", "failed", "interrupted", "killed")
 _JSON_COLUMNS = ("config", "lossy_paths", "redacted_paths", "device", "facts", "receipt")
 
 
-@dataclass(frozen=True)
-class NewRun:
+class NewRun(NamedTuple):
     """What a run's first row holds; times in seconds since 1970, config as plain JSON."""
 
     run_id: str
@@ -39,7 +43,11 @@ class Runs:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.spool_folder = database.folder / "spool"
+
+    @property
+    def spool_folder(self) -> Path:
+        """Where the journals of runs lie."""
+        return self._database.spool_folder
 
     def add(self, run: NewRun) -> None:
         """Insert a running run."""
@@ -56,8 +64,10 @@ class Runs:
                 ),
             )  # fmt: skip
 
-    def beat(self, run_id: str, at: float, last_step: int | None, sample: Row | None) -> None:
-        """Store a heartbeat, a sample if there is one, and the metric points so far."""
+    def beat(self, run_id: str, at: float, last_step: int | None, sample: Row | None, gpus: Sequence[Row] = ()) -> None:
+        """Store a heartbeat, a sample if there is one with its rows of GPUs, and the metric points so far."""
+        from watcherml.store import journal
+
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE runs SET heartbeat_at = ?, last_step = COALESCE(?, last_step) WHERE run_id = ?"
@@ -66,6 +76,8 @@ class Runs:
             )
             if sample is not None:
                 _insert(connection, "samples", {"run_id": run_id, **sample})
+            for gpu in gpus:
+                _insert(connection, "gpu_samples", {"run_id": run_id, "at": at, **gpu})
             journal.fold(connection, self.spool_folder, run_id)
 
     def note(self, run_id: str, facts: Mapping[str, Any], device: Mapping[str, Any] | None = None) -> None:
@@ -82,30 +94,66 @@ class Runs:
     def end(
         self, run_id: str, status: str, reason: str, at: float, last_step: int | None, receipt: Row | None = None
     ) -> None:
-        """Close a run that is still running and fold its last points; an ended run keeps its first ending."""
+        """Close a run and fold its last points.
+
+        An ended run keeps its first ending, except that its own word replaces another's conclusion that it was killed.
+        """
+        from watcherml.store import journal
+
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE runs SET status = ?, end_reason = ?, ended_at = ?, heartbeat_at = ?,"
-                " last_step = COALESCE(?, last_step), receipt = ? WHERE run_id = ? AND status = 'running'",
-                (status, reason, at, at, last_step, None if receipt is None else json.dumps(receipt), run_id),
+                " last_step = COALESCE(?, last_step), receipt = ?"
+                " WHERE run_id = ? AND (status = 'running' OR (status = 'killed' AND ? <> 'killed'))",
+                (status, reason, at, at, last_step, None if receipt is None else json.dumps(receipt), run_id, status),
             )
             journal.fold(connection, self.spool_folder, run_id, final=True)
             journal.discard(connection, self.spool_folder, run_id)
 
     def reconcile(self, is_alive: Callable[[ProcessId], bool], now: float) -> list[str]:
-        """Mark runs whose process is gone as killed, keeping their last heartbeat as the end; returns their ids."""
+        """End the runs whose process is gone, keeping their last heartbeat as the end; returns their ids."""
         with self._database.reading() as connection:
             rows = connection.execute(
-                "SELECT run_id, pid, process_started, boot_id, heartbeat_at, last_step FROM runs"
+                "SELECT run_id, pid, process_started, boot_id, heartbeat_at, last_step, facts FROM runs"
                 " WHERE status = 'running'"
             ).fetchall()
-        gone = [row for row in rows if not is_alive(ProcessId(row[1], row[2], row[3]))]
-        for row in gone:
-            self.end(row["run_id"], "killed", "its process is gone", min(now, row["heartbeat_at"]), row["last_step"])
-        return [row["run_id"] for row in gone]
+        if not rows:
+            return []
+        from watcherml.store.endings import judge
+
+        found = []
+        for row in rows:
+            judged = judge(row, is_alive, now)
+            if judged is not None:
+                self.end(row["run_id"], *judged, min(now, row["heartbeat_at"]), row["last_step"])
+                self._learn_last_step(row["run_id"])
+                found.append(row["run_id"])
+        return found
+
+    def _learn_last_step(self, run_id: str) -> None:
+        """Take the last step from the points: a killed process had no time to tell it."""
+        with self._database.writing() as connection:
+            connection.execute(
+                "UPDATE runs SET last_step = NULLIF(MAX(COALESCE(last_step, -1), COALESCE((SELECT MAX(m.step) FROM"
+                " metric_ranges g CROSS JOIN metrics m ON m.rowid BETWEEN g.first_point AND g.last_point"
+                " WHERE g.run_id = ?1), -1)), -1) WHERE run_id = ?1",
+                (run_id,),
+            )
+
+    def running_in(self, process: ProcessId) -> str | None:
+        """Return the newest open run of a process, None if it has none."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT run_id FROM runs WHERE status = 'running' AND pid = ? AND boot_id = ?"
+                " AND ABS(process_started - ?) < 1 ORDER BY started_at DESC LIMIT 1",
+                (process.pid, process.boot_id, process.started),
+            ).fetchone()
+        return None if row is None else str(row[0])
 
     def fold(self, run_id: str) -> None:
         """Bring a run's spooled points into the metrics table now."""
+        from watcherml.store import journal
+
         with self._database.writing() as connection:
             journal.fold(connection, self.spool_folder, run_id)
 
@@ -118,43 +166,91 @@ class Runs:
         return _decode(row)
 
     def listing(
-        self, *, project: str | None = None, status: str | None = None, role: str | None = "user", limit: int = 100
+        self,
+        *,
+        project: str | None = None,
+        status: str | None = None,
+        role: str | None = "user",
+        limit: int = 100,
+        offset: int = 0,
     ) -> list[Row]:
-        """Return ``run_summary`` rows, newest first."""
+        """Return ``run_summary`` rows, newest first; ``offset`` rows are passed over."""
         clauses, values = where(project=project, status=status, role=role)
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT * FROM run_summary {clauses} ORDER BY started_at DESC, run_id LIMIT ?", (*values, limit)
+                f"SELECT * FROM run_summary {clauses} ORDER BY started_at DESC, run_id LIMIT ? OFFSET ?",
+                (*values, limit, offset),
             ).fetchall()
         return [_decode(row) for row in rows]
 
-    def metrics(self, run_id: str, names: Sequence[str] | None = None) -> list[Row]:
-        """Return metric points (name, step, value, at) in the order they were logged; NaN comes back as NaN."""
+    def metrics(self, run_id: str, names: Sequence[str] | None = None, *, max_points: int | None = None) -> list[Row]:
+        """Return metric points (name, step, value, at) in the order they were logged; NaN comes back as NaN.
+
+        ``max_points`` thins each metric to so many of its points, see ``points.thinned``.
+        """
+        from watcherml.store import points
+
         with self._database.reading() as connection:
-            rows = connection.execute(
-                "SELECT name, step, value, at FROM metric_points WHERE run_id = ? ORDER BY point", (run_id,)
-            ).fetchall()
-        found = []
+            if max_points is None:
+                rows = points.page(connection, run_id, names)
+            else:
+                rows = points.thinned(connection, run_id, names, max_points)
         for row in rows:
-            if names is None or row["name"] in names:
-                value = float("nan") if row["value"] is None else row["value"]
-                found.append({"name": row["name"], "step": row["step"], "value": value, "at": row["at"]})
-        return found
+            del row["point"]
+        return rows
 
-    def samples(self, run_id: str, limit: int = 5_000) -> list[Row]:
-        """Return resource samples, oldest first."""
+    def samples(self, run_id: str, limit: int = 5_000, *, max_points: int | None = None) -> list[Row]:
+        """Return the last ``limit`` resource samples, oldest first.
+
+        With ``max_points`` so many of the whole run instead, each the fullest of its stretch, see
+        ``points.thinned_samples``.
+        """
+        from watcherml.store import points
+
+        with self._database.reading() as connection:
+            if max_points is not None:
+                return points.thinned_samples(connection, run_id, max_points)
+            rows = connection.execute(
+                "SELECT * FROM samples WHERE run_id = ? ORDER BY at DESC LIMIT ?", (run_id, limit)
+            ).fetchall()
+        return [dict(row) for row in reversed(rows)]
+
+    def gpu_samples(self, run_id: str, limit: int = 5_000) -> list[Row]:
+        """Return the last ``limit`` readings of GPUs, oldest first."""
         with self._database.reading() as connection:
             rows = connection.execute(
-                "SELECT * FROM samples WHERE run_id = ? ORDER BY at LIMIT ?", (run_id, limit)
+                "SELECT * FROM gpu_samples WHERE run_id = ? ORDER BY at DESC, gpu_index DESC LIMIT ?", (run_id, limit)
             ).fetchall()
-        return [dict(row) for row in rows]
+        return [dict(row) for row in reversed(rows)]
 
-    def add_artifact(self, run_id: str, path: str, size_bytes: int, sha256: str, at: float) -> None:
-        """Record a reference to a file; its bytes stay where they are."""
+    def largest_samples(self, run_id: str) -> Row:
+        """Return the largest ``device_bytes`` (reserved, else allocated) and ``own_bytes`` (NVML) of a run."""
+        with self._database.reading() as connection:
+            row = connection.execute(
+                "SELECT (SELECT MAX(COALESCE(device_reserved_bytes, device_allocated_bytes)) FROM samples"
+                " WHERE run_id = ?1) AS device_bytes,"
+                " (SELECT MAX(own_bytes) FROM gpu_samples WHERE run_id = ?1) AS own_bytes",
+                (run_id,),
+            ).fetchone()
+        return dict(row)
+
+    def add_receipt(self, run_id: str, receipt: Row) -> None:
+        """Store what was printed when the run ended well."""
+        with self._database.writing() as connection:
+            connection.execute("UPDATE runs SET receipt = ? WHERE run_id = ?", (json.dumps(receipt), run_id))
+
+    def add_artifact(self, run_id: str, path: str, size_bytes: int, sha256: str | None, at: float) -> int:
+        """Record a reference to a file, whose bytes stay where they are; returns the number of its row."""
         with self._database.writing() as connection:
             _insert(connection, "artifacts", {
                 "run_id": run_id, "path": path, "size_bytes": size_bytes, "sha256": sha256, "at": at,
             })  # fmt: skip
+            return int(connection.execute("SELECT last_insert_rowid()").fetchone()[0])
+
+    def set_checksum(self, row: int, sha256: str) -> None:
+        """Add the checksum of a file that took its time."""
+        with self._database.writing() as connection:
+            connection.execute("UPDATE artifacts SET sha256 = ? WHERE rowid = ?", (sha256, row))
 
     def artifacts(self, run_id: str) -> list[Row]:
         """Return a run's artifact references."""

@@ -43,6 +43,8 @@ CREATE TABLE metric_names (
 ) WITHOUT ROWID;
 -- A NaN is stored as NULL, which no other value is. No index: points of a run lie together, see metric_ranges.
 CREATE TABLE metrics (
+    -- A key of its own: VACUUM would give the rows of a table without one new numbers.
+    point INTEGER PRIMARY KEY,
     key INTEGER NOT NULL,
     step INTEGER,
     value REAL,
@@ -150,6 +152,9 @@ CREATE TABLE records (
 CREATE INDEX records_by_campaign ON records (campaign_id, kind);
 CREATE TRIGGER records_never_change BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
 CREATE TRIGGER records_never_go BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END;
+-- A REPLACE removes the old row without asking the trigger above.
+CREATE TRIGGER records_are_never_replaced BEFORE INSERT ON records
+WHEN EXISTS (SELECT 1 FROM records WHERE digest = NEW.digest) BEGIN SELECT RAISE(IGNORE); END;
 
 -- Documents from elsewhere: kept to be looked at, never in the on-record table.
 CREATE TABLE imports (
@@ -208,6 +213,8 @@ CREATE TABLE trial_ends (
 
 CREATE TRIGGER trials_never_change BEFORE UPDATE ON trials BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END;
 CREATE TRIGGER ends_never_change BEFORE UPDATE ON trial_ends BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END;
+CREATE TRIGGER trials_never_go BEFORE DELETE ON trials BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END;
+CREATE TRIGGER ends_never_go BEFORE DELETE ON trial_ends BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END;
 
 CREATE TABLE verdicts (
     campaign_id TEXT PRIMARY KEY REFERENCES campaigns (campaign_id),
@@ -221,3 +228,4 @@ CREATE TABLE verdicts (
 );
 CREATE TRIGGER verdicts_never_change BEFORE UPDATE ON verdicts
 BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END;
+CREATE TRIGGER verdicts_never_go BEFORE DELETE ON verdicts BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END;

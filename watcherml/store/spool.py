@@ -7,6 +7,7 @@ Where memory cannot be mapped to a file safely (a network file system), points a
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import mmap
@@ -43,7 +44,7 @@ class MappedSpool:
 
     def __init__(self, folder: Path, run_id: str) -> None:
         self.keys: dict[str, int] = {}
-        self._folder, self._run_id = folder, run_id
+        self._folder, self._run_id, self._process = folder, run_id, _process_tag()
         self._segment: _Segment | None = None
         self._full: list[_Segment] = []
         self._serial = 0
@@ -57,7 +58,7 @@ class MappedSpool:
             if name not in self.keys:
                 key = len(self.keys)
                 line = json.dumps(name) + "\n"
-                _append(_private_folder(self._folder) / f"{self._run_id}.{os.getpid()}.names", line.encode("ascii"))
+                _append(_private_folder(self._folder) / f"{self._run_id}.{self._process}.names", line.encode("ascii"))
                 self.keys[name] = key
             return self.keys[name]
 
@@ -95,7 +96,7 @@ class MappedSpool:
         size = min(FIRST_BYTES << min(self._serial, 8), LARGEST_BYTES)
         folder = _private_folder(self._folder)
         while True:
-            path = folder / f"{self._run_id}.{os.getpid()}.{self._serial:06d}.points"
+            path = folder / f"{self._run_id}.{self._process}.{self._serial:06d}.points"
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
                 break
@@ -124,6 +125,7 @@ class MappedSpool:
     def forget(self) -> None:
         """Start over in a forked child, whose files must be its own."""
         self._lock = threading.Lock()
+        self._process = _process_tag()
         self.keys, self._segment, self._full, self._serial = {}, None, [], 0
 
 
@@ -133,7 +135,7 @@ class AppendSpool:
     def __init__(self, folder: Path, run_id: str) -> None:
         self.keys: dict[str, int] = {}
         self._names: list[str] = []
-        self._folder, self._run_id = folder, run_id
+        self._folder, self._run_id, self._process = folder, run_id, _process_tag()
         self._descriptor = -1
         self._lock = threading.Lock()
         _spools.add(self)
@@ -152,11 +154,9 @@ class AppendSpool:
         line = (json.dumps((self._names[key], value, step, at)) + "\n").encode("ascii")
         with self._lock:
             if self._descriptor < 0:
-                path = _private_folder(self._folder) / f"{self._run_id}.{os.getpid()}.jsonl"
+                path = _private_folder(self._folder) / f"{self._run_id}.{self._process}.jsonl"
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            if os.write(self._descriptor, line) != len(line):
-                os.write(self._descriptor, b"\n")  # the torn line costs itself only
-                raise OSError("the disk took only part of a point")
+            _write_whole(self._descriptor, line)
 
     def close(self) -> None:
         """Close the file; a later point opens it again."""
@@ -168,11 +168,17 @@ class AppendSpool:
     def forget(self) -> None:
         """Start over in a forked child, whose file must be its own."""
         self._lock = threading.Lock()
+        self._process = _process_tag()
         self._descriptor = -1
 
 
 Spool = MappedSpool | AppendSpool
 _spools: weakref.WeakSet[MappedSpool | AppendSpool] = weakref.WeakSet()
+
+
+def _process_tag() -> str:
+    # Numbers of processes come again; keys of names must not be taken for another process's.
+    return f"{os.getpid()}-{os.urandom(3).hex()}"
 
 
 def _private_folder(folder: Path) -> Path:
@@ -183,10 +189,17 @@ def _private_folder(folder: Path) -> Path:
 def _append(path: Path, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        if os.write(descriptor, data) != len(data):
-            raise OSError("the disk took only part of a name")
+        _write_whole(descriptor, data)
     finally:
         os.close(descriptor)
+
+
+def _write_whole(descriptor: int, line: bytes) -> None:
+    """Append a line to a file of this process; what a full disk took of it is taken back, or the next would join it."""
+    written = os.write(descriptor, line)
+    if written != len(line):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise OSError(errno.ENOSPC, "the disk took only part of a line")
 
 
 def _reserve(descriptor: int, size: int) -> None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from watcherml.platform import ProcessId, is_alive
-from watcherml.store.audit import Audit
 from watcherml.store.database import Database, locate
-from watcherml.store.evidence import Evidence
 from watcherml.store.runs import Row, Runs
+
+if TYPE_CHECKING:
+    from watcherml.platform import ProcessId
+    from watcherml.store.audit import Audit
+    from watcherml.store.evidence import Evidence
 
 
 class Storage:
     """Runs, evidence and audit trail of one ``.watcherml`` folder.
 
     ``path`` is the folder; without it WATCHERML_DIR counts, then ``./.watcherml`` of the working directory at the
-    time of the call. Creating a Storage writes nothing. Reading raises ``StoreError`` where there is no store.
+    time of the call. Creating a Storage writes nothing. Reading raises ``StoreError`` where there is no store. A folder
+    with a store of WatcherML 0.1 is read and never written.
     """
 
     def __init__(
@@ -28,15 +33,28 @@ class Storage:
         path: str | os.PathLike[str] | None = None,
         *,
         clock: Callable[[], float] = time.time,
-        alive: Callable[[ProcessId], bool] = is_alive,
+        alive: Callable[[ProcessId], bool] | None = None,
     ) -> None:
         self.path: Path = locate(path)
         self.clock = clock
-        self.alive = alive
+        self.alive = alive or _is_alive
         self.database = Database(self.path)
         self.runs = Runs(self.database)
-        self.evidence = Evidence(self.database)
-        self.audit = Audit(self.database)
+
+    # These parts are imported on first use, so that a plain listing of runs starts without them.
+    @cached_property
+    def evidence(self) -> Evidence:
+        """Capsules, blobs and cells."""
+        from watcherml.store.evidence import Evidence
+
+        return Evidence(self.database)
+
+    @cached_property
+    def audit(self) -> Audit:
+        """Documents on record, campaigns and trials."""
+        from watcherml.store.audit import Audit
+
+        return Audit(self.database)
 
     def __repr__(self) -> str:
         return f"Storage({str(self.path)!r})"
@@ -46,6 +64,16 @@ class Storage:
         """Whether the folder holds a store already."""
         return self.database.exists
 
+    @property
+    def is_older(self) -> bool:
+        """Whether it is a store of WatcherML 0.1: what it says of campaigns is its claim and was not checked here."""
+        return self.database.is_older
+
+    @property
+    def writable(self) -> bool:
+        """Whether there is a store that can be written as it is; reading leaves any other one untouched."""
+        return self.database.writable
+
     def create(self) -> None:
         """Make the folder and the database if they do not exist."""
         with self.database.writing():
@@ -53,8 +81,16 @@ class Storage:
 
     def settle(self) -> None:
         """Reconcile runs whose process is gone, if the store can be written; otherwise leave it as it is."""
-        if self.exists and os.access(self.path, os.W_OK) and os.access(self.database.path, os.W_OK):
+        if self.writable:
             self.runs.reconcile(self.alive, self.clock())
+
+    def fold(self, run_id: str) -> None:
+        """Bring a run's journal into the database if there is one and the store can be written.
+
+        In any other store reading sees the journal through a copy.
+        """
+        if self.writable and any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
+            self.runs.fold(run_id)
 
     def get_run(self, run_id: str) -> Row:
         """Return one run as a plain dict (config, facts, status, times in seconds since 1970).
@@ -72,7 +108,20 @@ class Storage:
         """Return recorded runs, newest first, without the trials of campaigns."""
         return self.runs.listing(project=project, status=status, limit=limit)
 
-    def get_metrics(self, run_id: str, names: Sequence[str] | None = None) -> list[Row]:
-        """Return metric points as dicts with name, step, value and at (seconds since 1970)."""
+    def get_metrics(
+        self, run_id: str, names: Sequence[str] | None = None, *, max_points: int | None = None
+    ) -> list[Row]:
+        """Return metric points as dicts with name, step, value and at (seconds since 1970), the latest included.
+
+        ``max_points`` (at least 4) thins each metric to so many of its points in SQL; its lowest, highest and last
+        value and a NaN stay. Raises ``NotFound`` for an unknown id.
+        """
         self.runs.get(run_id)
-        return self.runs.metrics(run_id, names)
+        self.fold(run_id)
+        return self.runs.metrics(run_id, names, max_points=max_points)
+
+
+def _is_alive(process: ProcessId) -> bool:
+    from watcherml.platform import is_alive
+
+    return is_alive(process)

@@ -21,6 +21,7 @@ import psutil
 
 from watcherml.platform import become_subreaper, new_session_options, signal_name, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
+from watcherml.recorder.redact import remember
 from watcherml.trials.logs import CappedLog
 from watcherml.trials.paths import GUARD, MARKER, TrialPaths
 
@@ -35,6 +36,8 @@ class Guard:
         self.paths = paths
         self.request = TrialRequest.from_json(paths.request.read_bytes())
         self.launch = Launch.from_json(paths.launch.read_bytes())
+        # What an entrypoint prints goes into a file of the store.
+        remember(os.environ.get(one.removeprefix("env:"), "") for one in self.launch.secrets.values())
         self.reason = "exited"
         self._wake = threading.Event()
 

@@ -1,4 +1,8 @@
-"""Logs of a trial with a bound: the head is written as it comes, the tail is kept and added at the end."""
+"""Logs of a trial with a bound: the head is written as it comes, the tail is kept and added at the end.
+
+What a training function prints is a file of the store like any other: secrets are taken out before it is written. A
+line is written when it is whole, so that no secret is missed because it came in two pieces.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,11 @@ from collections import deque
 from pathlib import Path
 from typing import IO
 
+from watcherml.recorder.redact import redact_text
+
 _CHUNK = 65_536
+# Output without any line end is written in pieces of this size.
+_LONGEST_LINE = 65_536
 
 
 class CappedLog:
@@ -17,6 +25,8 @@ class CappedLog:
         self._stream = stream
         self._path = path
         self._half = limit_bytes // 2
+        self._written = 0
+        self._partial = b""  # the end of the head's last line is still to come
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self._dropped = 0
@@ -31,16 +41,20 @@ class CappedLog:
         self._thread.join(seconds)
         with self._lock:
             self._finished = True
+            tail = b"".join(self._tail)
             if self._dropped:
+                self._out.write(_redacted(self._partial))
                 self._out.write(f"\n[... {self._dropped} bytes left out ...]\n".encode())
-            for chunk in self._tail:
-                self._out.write(chunk)
+                # The tail may begin within a secret, which no shape tells then.
+                start = _line_end(tail[:_LONGEST_LINE].rstrip(b"\r\n"), first=True)
+                self._out.write(_redacted(tail[start:]))
+            else:
+                self._out.write(_redacted(self._partial + tail))
             self._out.close()
         if self._stream is not None and not self._thread.is_alive():
             self._stream.close()
 
     def _copy(self) -> None:
-        written = 0
         while self._stream is not None:
             try:
                 chunk = self._stream.read1(_CHUNK)  # type: ignore[attr-defined]
@@ -51,12 +65,20 @@ class CappedLog:
             with self._lock:
                 if self._finished:
                     return
-                head = chunk[: max(0, self._half - written)]
+                head = chunk[: max(0, self._half - self._written)]
                 if head:
-                    written += len(head)
-                    self._out.write(head)
-                    self._out.flush()
+                    self._written += len(head)
+                    self._write(head)
                 self._keep(chunk[len(head) :])
+
+    def _write(self, head: bytes) -> None:
+        """Write the head's whole lines; the rest waits for its end."""
+        data = self._partial + head
+        end = _line_end(data) or (len(data) if len(data) > _LONGEST_LINE else 0)
+        self._partial = data[end:]
+        if end:
+            self._out.write(_redacted(data[:end]))
+            self._out.flush()
 
     def _keep(self, chunk: bytes) -> None:
         if not chunk:
@@ -71,3 +93,16 @@ class CappedLog:
             gone = min(extra, len(first))
             self._tail_bytes -= gone
             self._dropped += gone
+
+
+def _line_end(data: bytes, first: bool = False) -> int:
+    """Return the index after the last (or first) line end, 0 if there is none. A progress bar ends in CR only."""
+    if first:
+        found = [at for at in (data.find(b"\n"), data.find(b"\r")) if at >= 0]
+        return min(found) + 1 if found else 0
+    return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+
+
+def _redacted(data: bytes) -> bytes:
+    # Bytes that are no UTF-8 come back as they were.
+    return redact_text(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape") if data else data

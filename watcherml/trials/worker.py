@@ -21,6 +21,7 @@ from watcherml.platform import die_with_parent, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.protocol.result import Failure, KnobReading, Peak, WorkerOutcome, WorkerReport
 from watcherml.recorder import framework
+from watcherml.recorder.resupply import resupply
 from watcherml.recorder.run import Run
 from watcherml.recorder.steps import StepCounter, count_here
 from watcherml.sealed.device import Device
@@ -97,12 +98,13 @@ def _attempt(
         with _on_device(request.device, attempt, counter) as enter:
             loading.arrange(root, request.entrypoint.working_directory)
             traits.watch()  # before the entrypoint's module may build a model
+            config = resupply(thaw(request.config), launch.secrets, os.environ)
             function = loading.load(request.entrypoint)
             attempt.files = loading.code_files(root)
             counter.watch()
             try:
                 with enter():
-                    returned = function(config=thaw(request.config), max_steps=request.max_steps)
+                    returned = function(config=config, max_steps=request.max_steps)
             finally:
                 # What training imported on its way counts too; a file that was edited meanwhile keeps its first digest.
                 attempt.files = {**loading.code_files(root), **attempt.files}

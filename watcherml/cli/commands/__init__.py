@@ -21,6 +21,12 @@ COMMANDS = {
     "recoveries": "List recovery campaigns",
     "recovery": "Show a campaign with its trials and verdict",
     "verify": "Check what a result, a plan or a campaign is worth in this store",
+    "export": "Write a run with its evidence into a checksummed ZIP",
+    "import": "Bring an exported run into this store, as somebody else's claim",
+    "pack": "Copy the whole store into one ZIP, while it is in use",
+    "delete": "Take a run or a campaign out of the store",
+    "prune": "Take old runs, the working data of trials and leftovers out of the store",
+    "scan": "List what in this store still looks like a secret",
     "stop": "Stop a running campaign",
     "resume": "Take up a campaign that lost its supervisor",
 }
@@ -39,4 +45,5 @@ class Command(Protocol):
 
 def load(name: str) -> Command:
     """Import one command's module."""
-    return cast(Command, importlib.import_module(f"{__name__}.{name.replace('-', '_')}"))
+    module = "import_" if name == "import" else name.replace("-", "_")  # a keyword of the language
+    return cast(Command, importlib.import_module(f"{__name__}.{module}"))

@@ -14,16 +14,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser, "markdown")
 
 
+MOST_POINTS = 2_000
+
+
 def run(values: argparse.Namespace, console: Console) -> int:
     """Show the capsule of a failed run, else the run itself; JSON holds both."""
     from watcherml.api import data
     from watcherml.report import documents, markdown, text
+    from watcherml.report.text_archive import imported_note
 
     storage = storage_of(values)
     row = data.run(storage, values.run_id)
     capsule = data.capsule(storage, values.run_id)
-    metrics = storage.get_metrics(values.run_id)
-    samples, artifacts = storage.runs.samples(values.run_id), storage.runs.artifacts(values.run_id)
+    # A program gets every point; a page has no room for a million.
+    most = None if values.format == "json" else MOST_POINTS
+    metrics = storage.get_metrics(values.run_id, max_points=most)
+    samples, artifacts = storage.runs.samples(values.run_id, max_points=most), storage.runs.artifacts(values.run_id)
     document = documents.run_document(row, metrics, samples, artifacts)
     document["failure"] = None if capsule is None else documents.failure_document(capsule)
     deliver(
@@ -31,12 +37,16 @@ def run(values: argparse.Namespace, console: Console) -> int:
         console,
         {
             "text": lambda color: (
-                text.text_run(row, metrics, samples, artifacts, color=color)
-                if capsule is None
-                else text.text_failure(capsule, color=color)
+                imported_note(row)
+                + (
+                    text.text_run(row, metrics, samples, artifacts, color=color)
+                    if capsule is None
+                    else text.text_failure(capsule, color=color)
+                )
             ),
             "markdown": lambda _color: (
-                markdown.markdown_run(row, metrics) if capsule is None else markdown.markdown_failure(capsule)
+                imported_note(row)
+                + (markdown.markdown_run(row, metrics) if capsule is None else markdown.markdown_failure(capsule))
             ),
             "json": as_json(document),
         },

@@ -30,7 +30,9 @@ def run(values: argparse.Namespace, console: Console) -> int:
         return 0
     console.out(text_plan(preparation.plan, color=console.color))
     if values.out is not None:
-        console.say(f"Wrote the sealed plan. To run it: {command_line(values, 'recover', '--plan', values.out)}")
+        secrets = [word for one in values.secret for word in ("--secret", one)]
+        command = command_line(values, "recover", "--plan", values.out, *secrets)
+        console.say(f"Wrote the sealed plan. To run it: {command}")
     else:
         console.say("Nothing was run. --out FILE writes the plan, and `watcher recover --plan FILE` runs it.")
     return 0

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from watcherml import options
 from watcherml.cli.console import Console
 from watcherml.cli.contracts import add_flags, check_flags, plan_in_short, prepared, refuse_flags_of_a_contract
 from watcherml.cli.shared import add_format, command_line, storage_of, write_file
@@ -129,7 +130,9 @@ class _Recovery:
             text = Path(path).expanduser().read_bytes()
         except OSError as error:
             raise UsageError("--plan", expected="a readable file", got=f"{path}: {error.strerror}") from None
-        return RecoveryPreparation.from_json(text, storage=self.storage)
+        loaded = RecoveryPreparation.from_json(text, storage=self.storage)
+        loaded.secrets = options.secrets(self.values)
+        return loaded
 
     def authorize(self, preparation: RecoveryPreparation) -> tuple[Authorization, ...]:
         """Return the approvals that the flags give, then those that a person gives when asked."""

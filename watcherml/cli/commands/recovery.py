@@ -24,6 +24,14 @@ def run(values: argparse.Namespace, console: Console) -> int:
 
     storage = storage_of(values)
     row = data.campaign(storage, values.campaign_id)
+    if storage.is_older:
+        _claimed(values, console, storage, row)
+        return 0
+    if row["lifecycle"] == "imported":
+        from watcherml.cli.imported import show_imported
+
+        show_imported(values, console, storage)
+        return 0
     if values.watch and row["lifecycle"] == "running":
         from watcherml.cli.follow import Follower
 
@@ -32,6 +40,33 @@ def run(values: argparse.Namespace, console: Console) -> int:
     show = _ended if row["lifecycle"] == "ended" else _going_on
     show(values, console, storage, row)
     return 0
+
+
+def _claimed(values: argparse.Namespace, console: Console, storage: Storage, row: dict[str, Any]) -> None:
+    """Show what WatcherML 0.1 says of a campaign; there is nothing to recompute."""
+    from watcherml.api import data, older
+    from watcherml.report import plain
+    from watcherml.report.glossary import label, meaning
+    from watcherml.report.tables import events
+    from watcherml.report.units import format_count, format_seconds
+
+    trials, happened = storage.audit.trials(values.campaign_id), data.events(storage, values.campaign_id)
+    rows = [
+        (label(one["role"]), one["proposal_id"] or "-", label(one["outcome"]), format_count(one["steps"], "-"),
+         format_seconds(one["wall_s"], "-"))
+        for one in trials
+    ]  # fmt: skip
+
+    def text(color: bool) -> str:
+        lines = [plain.paint(line, "warn", color) for line in plain.wrap(row["sentence"] or "")]
+        lines += plain.wrap(meaning("standing", row["status"]))
+        lines += ["", *plain.pair("Campaign", row["campaign_id"]), *plain.pair("Run", row["source_run_id"])]
+        lines += plain.pair("Reason code", row["reason_code"])
+        titles = ("Stage", "Candidate", "Outcome", "Steps", "Time")
+        table = plain.columns(titles, rows, numeric=(3, 4), color=color, indent="  ") if rows else []
+        return plain.finish([*lines, *plain.section("Trials", table, color)]) + _titled(events(happened, color=color))
+
+    deliver(values, console, {"text": text, "json": as_json(older.claim(row, trials, happened), one_line=values.watch)})
 
 
 def _ended(values: argparse.Namespace, console: Console, storage: Storage, row: dict[str, Any]) -> None:

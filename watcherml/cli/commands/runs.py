@@ -6,9 +6,8 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
-from watcherml.store.runs import Row
+from watcherml.store.runs import STATUSES, Row
 
-STATUSES = ("running", "success", "failed", "interrupted", "killed")
 DEFAULT_LIMIT = 100
 
 

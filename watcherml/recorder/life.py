@@ -1,0 +1,141 @@
+"""How a run ends, and what becomes of the recording's own errors."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, TypeVar
+
+from watcherml.errors import RunError
+from watcherml.recorder import redact
+from watcherml.store.spool import Spool
+
+T = TypeVar("T")
+Ending = Literal["success", "failed", "interrupted"]
+
+_MOST_TEXTS = 1_000
+_INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit)
+# Ways to stop that are BaseExceptions of modules which this process may not have loaded.
+_OTHER_INTERRUPTIONS = {("asyncio.exceptions", "CancelledError"), ("bdb", "BdbQuit")}
+
+
+def ending_of(error: BaseException) -> tuple[Ending, str]:
+    """Return the status and the reason of a run that an exception ends.
+
+    ``sys.exit(0)`` is success; KeyboardInterrupt, a cancelled task, a closed generator and a debugger's quit are
+    interruptions; everything else is a failure, other exit codes included.
+    """
+    kind = type(error)
+    if isinstance(error, SystemExit) and (error.code is None or error.code == 0):
+        return "success", "sys.exit(0)"
+    if isinstance(error, _INTERRUPTIONS) or (kind.__module__, kind.__name__) in _OTHER_INTERRUPTIONS:
+        return "interrupted", kind.__name__
+    return "failed", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def uncaught() -> BaseException | None:
+    """Return the exception that ends this interpreter, which keeps it after printing it; None in a notebook."""
+    if "ipykernel" in sys.modules:
+        return None
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
+
+
+class Problems:
+    """Counts what the recording could not do. The first problem of a run is one warning, the others are counted.
+
+    ``texts`` holds the first thousand and the last; no exception object is kept, since its frames would keep the
+    user's memory.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.texts: list[str] = []
+        self.count = 0
+
+    def safely(self, action: Callable[[], T]) -> T | None:
+        """Return what the action returns; None and one more problem if it raises."""
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001 - recording must never end training
+            self.note(error)
+            return None
+
+    def to_data(self) -> dict[str, Any]:
+        """Return ``count`` and the ``first`` reason."""
+        return {"count": self.count, "first": self.texts[0][:400] if self.texts else ""}
+
+    def note(self, error: Exception) -> None:
+        """Count a problem and warn of the first one."""
+        try:
+            words = redact.redact_text(str(error))[:2_000]
+        except Exception:  # noqa: BLE001 - an error without words is counted like any other
+            words = "it cannot be put in words"
+        text = f"{type(error).__name__}: {words}"
+        self.count += 1
+        if len(self.texts) < _MOST_TEXTS:
+            self.texts.append(text)
+        else:
+            self.texts[-1] = text
+        if self.count == 1:
+            self._warn(words)
+
+    def _warn(self, words: str) -> None:
+        text = (
+            f"WatcherML could not record part of run {self.run_id}: {words}. Training goes on;"
+            " further problems are counted in run.problems."
+        )
+        # Warnings may have been turned into errors, and a hook of the user's may raise anything.
+        with contextlib.suppress(Exception):
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+class SilentSpool:
+    """The spool of a process that records nothing: points are accepted and dropped."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, int] = {}
+
+    def key_of(self, name: str) -> int:
+        """Return the same key for every name."""
+        return self.keys.setdefault(name, 0)
+
+    def put(self, key: int, value: float, step: int | None, at: float) -> None:
+        """Drop the point."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class EndedSpool:
+    """The spool of a run that has ended: a later point would never be read, so it is refused."""
+
+    def __init__(self, run_id: str) -> None:
+        self.keys: dict[str, int] = {}
+        self._run_id = run_id
+
+    def key_of(self, name: str) -> NoReturn:
+        """Raise ``RunError``: the run has ended."""
+        raise ended(self._run_id, f"metric {name[:80]!r}")
+
+    def put(self, key: int, value: float, step: int | None, at: float) -> NoReturn:
+        """Raise ``RunError``: the run has ended."""
+        raise ended(self._run_id, "a metric")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+AnySpool = Spool | SilentSpool | EndedSpool
+
+
+def ended(run_id: str, what: str) -> RunError:
+    """Return the error for something that comes after the end of its run."""
+    return RunError(f"{what} came after the end of run {run_id}", remedy="Open a new run with watcherml.init().")
+
+
+def failure_facts(error: BaseException) -> dict[str, str]:
+    """Return type and message of a failure, for a run that nobody makes capsules for."""
+    return {"type": type(error).__qualname__, "message": redact.redact_text(str(error))[:10_000]}

@@ -1,0 +1,112 @@
+"""Which names hold secrets, in the many spellings that people give them.
+
+A name is judged by its last words: ``max_tokens`` and ``password_reset_enabled`` end in something else, ``eos_token``
+is a tokenizer's, ``aws_secret_access_key`` and ``dbPassword`` are what they say.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Literal
+
+# "strong": any value is a secret. "weak": one that looks like a secret is.
+Naming = Literal["strong", "weak", ""]
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
+    return frozenset(text.split())
+
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_MAX_NAME = 200
+
+_ALONE = words_of(
+    "password passwd passphrase passcode pwd psw secret apikey authtoken accesstoken secretkey accesskey privatekey"
+    " clientsecret authkey storagekey accountkey pgpassword pgpass"
+)
+_BEFORE_KEY = words_of(
+    "api access secret private signing encryption decryption auth account master shared license deploy"
+    " subscription admin root app application openai anthropic azure wandb comet kaggle hf huggingface gemini google"
+    " groq mistral cohere together replicate stripe twilio sendgrid mailgun datadog langsmith langfuse pinecone"
+    " deepspeed_api rapid nvidia ngc fernet ssh pgp gpg base"
+)
+_BEFORE_TOKEN = words_of(
+    "auth access refresh bearer session api hf hub huggingface wandb github gitlab gh gl bot security npm pypi slack"
+    " discord telegram deploy personal neptune replicate databricks csrf vault jwt oauth registration service private"
+    " secret client git ci identity docker kaggle comet aim mlflow clearml aws gcp azure sas sts cloudflare vercel"
+    " netlify sentry circleci travis codecov jupyter notebook twine"
+)
+_BEFORE_PASS = words_of(
+    "db database user smtp mail email ftp redis mysql postgres pg mongo mongodb admin root login sql auth http proxy"
+    " ssh rabbitmq amqp ldap sudo"
+)
+# Words that make a token one of text, not of access.
+_OF_TEXT = words_of(
+    "eos bos pad unk mask cls sep image img start end special stop eot eod begin prefix suffix middle fim audio video"
+    " placeholder boi eoi task lang language prompt user assistant system tool extra additional new added decoder"
+    " encoder forced next last first num max min total per input output vocab no word sub text context query"
+)
+_OF_DATA = words_of("public primary foreign cache sort partition row group index dict state attention num")
+_TAIL = words_of("value val b64 base64 plain plaintext")
+_PLURAL = {
+    "passwords": "password", "secrets": "secret", "tokens": "token", "keys": "key", "credentials": "credential",
+    "cookies": "cookie", "passphrases": "passphrase", "apikeys": "apikey",
+}  # fmt: skip
+_WEAK = words_of("key token auth authorization credential cookie sas sig signature dsn otp pat jwt pin salt pass")
+_NUMERIC = words_of("password passwd passphrase passcode pwd psw")
+# Mappings under these names hold nothing but secrets.
+_CONTAINERS = frozenset(("secrets", "passwords", "api_keys", "apikeys"))
+
+
+@functools.lru_cache(maxsize=4096)
+def naming(name: str) -> Naming:
+    """Return how much a name says that its value is a secret."""
+    words = _words(name)
+    if not words:
+        return ""
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last in _ALONE:
+        return "strong"
+    if last == "base" and words[-3:-1] == ["secret", "key"]:
+        return "strong"
+    if (
+        (last == "key" and before in _BEFORE_KEY)
+        or (last == "token" and before in _BEFORE_TOKEN)
+        or (last == "pass" and before in _BEFORE_PASS)
+    ):
+        return "strong"
+    if last not in _WEAK:
+        return ""
+    if (last == "token" and _OF_TEXT & set(words[:-1])) or (last == "key" and before in _OF_DATA):
+        return ""
+    # A variable of the environment that ends so holds one, whoever it is for.
+    return "strong" if last == "token" and len(words) > 1 and name.isupper() else "weak"
+
+
+def is_token(name: str) -> bool:
+    """Tell whether a name ends in a word for a token of access; a key is more often one of a mapping."""
+    words = _words(name)
+    return bool(words) and words[-1] in ("token", "auth", "authorization", "credential", "pass", "pat", "otp")
+
+
+def may_be_number(name: str) -> bool:
+    """Tell whether a number under this name is a secret."""
+    words = _words(name)
+    return bool(words) and words[-1] in _NUMERIC
+
+
+def holds_secrets_only(name: str) -> bool:
+    """Tell whether a mapping under this name holds secrets under any keys."""
+    return name.lower() in _CONTAINERS
+
+
+@functools.lru_cache(maxsize=4096)
+def _words(name: str) -> list[str]:
+    words = [word.lower() for word in _WORDS.findall(name[-_MAX_NAME:])]
+    while words and (words[-1].isdigit() or (words[-1] in _TAIL and len(words) > 1)):
+        words.pop()
+    if words:
+        words[-1] = _PLURAL.get(words[-1], words[-1])
+    return words

@@ -1,0 +1,66 @@
+"""What became of a run whose process no longer speaks: judged from its row and from what the system still knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from watcherml.platform import ProcessId, boot_id, signal_name
+
+# A run beats at least every 30 seconds; with clocks of two machines apart by a minute it is still not called dead.
+SILENT_SECONDS = 120.0
+_UNKNOWN = "its process is gone; how it ended is not known"
+
+
+def judge(row: Any, is_alive: Callable[[ProcessId], bool], now: float) -> tuple[str, str] | None:
+    """Return status and reason of a run that counts as running but is not; None while it may be.
+
+    ``row`` has pid, process_started, boot_id, heartbeat_at and facts. A process of another machine, container or boot
+    cannot be asked; its silence decides. Where another rank of the job has failed on record, that is the failure.
+    """
+    process = ProcessId(row["pid"], row["process_started"], row["boot_id"])
+    if process.boot_id != boot_id():
+        silent = now - row["heartbeat_at"]
+        if silent < SILENT_SECONDS:
+            return None
+        reason = "it fell silent on another machine, in another container or before a restart; no signal is known"
+    elif is_alive(process):
+        return None
+    else:
+        reason = how_ended(process)
+    failed = _failed_ranks(row["facts"])
+    return ("failed", f"{failed}; rank 0: {reason}") if failed else ("killed", reason)
+
+
+def how_ended(process: ProcessId) -> str:
+    """Return how a process ended, as long as nobody has collected it: by which signal, or with which exit code."""
+    status = _wait_status(process)
+    if status is None:
+        return _UNKNOWN
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal_name(os.WTERMSIG(status))}"
+    return f"its process exited with code {os.WEXITSTATUS(status)} and did not end the run"
+
+
+def _wait_status(process: ProcessId) -> int | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    import psutil
+
+    try:
+        found = psutil.Process(process.pid)
+        if found.status() != psutil.STATUS_ZOMBIE or abs(found.create_time() - process.started) >= 1.0:
+            return None
+        # The last field of a zombie's stat is its wait status (proc(5): exit_code).
+        return int(Path(f"/proc/{process.pid}/stat").read_text().rsplit(None, 1)[1])
+    except (psutil.Error, OSError, ValueError, IndexError):
+        return None
+
+
+def _failed_ranks(facts: str) -> str:
+    found = [(key, value) for key, value in json.loads(facts).items() if key.startswith("rank ")]
+    return "; ".join(f"{key} failed: {value.get('error')}" for key, value in sorted(found) if isinstance(value, dict))
