@@ -95,7 +95,7 @@ def test_an_edited_late_import_is_another_workload(storage, failed_run, requirem
         "    return found\n"
     )
     result = recover(storage, run_id, requirements, "lazy:train")
-    assert not result.verified and result.reason_code == "confirmation_failed"
+    assert not result.verified and result.reason_code == "workload_changed"
     assert any(check.name == "same_code" and check.outcome == "fail" for check in result.verdict.checks)
 
 
@@ -272,7 +272,8 @@ def mended(config, max_steps=None):
 """
     )
     result = recover(storage, run_id, requirements, "ent:mended")
-    assert not result.verified, result.sentence
+    assert (result.status, result.reason_code) == ("not_recovered", "workload_changed")
+    assert "late.py" in result.sentence and len(result.trials) == 2  # the probe showed it: nothing more is spent
     assert any(check.name == "same_code" and check.observed == "late.py" for check in result.verdict.checks)
 
 

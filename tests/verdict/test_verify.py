@@ -49,7 +49,7 @@ def test_data_that_the_failed_run_recorded_must_be_the_same():
         return judge(trials, made=made).reason_code
 
     assert on(DIGEST) == "verified_recovery"
-    assert on(None) == on("sha256:" + "2" * 64) == "confirmation_failed"
+    assert on(None) == on("sha256:" + "2" * 64) == "workload_changed"
     assert on(DIGEST, None) == on(DIGEST, "sha256:" + "2" * 64) == "workload_differs"
 
 

@@ -46,6 +46,7 @@ from watcherml.verdict.chain import chain_checks, in_order
 from watcherml.verdict.control import Finding, judge_control
 from watcherml.verdict.eligible import contract_checks, probe_checks
 from watcherml.verdict.rank import rank
+from watcherml.verdict.workload import same_workload
 
 # Goes up with every change of the checks, the ranking or the reason codes.
 VERIFIER_VERSION = 2
@@ -174,7 +175,7 @@ def _confirmed_checks(case: _Case, ranked: Ranked, confirmations: tuple[Trial, .
         for number, one in enumerate(trials, 1):
             prefix = name if len(trials) == 1 else f"{name} {number}"
             found += _named(prefix, contract_checks(case.plan, case.authorizations, one))
-    return (*found, _in_sequence(case, ranked.proposal_id), *_same(case), _complete(case, confirmations))
+    return (*found, _in_sequence(case, ranked.proposal_id), *same_workload(case.trials), _complete(case, confirmations))
 
 
 def _in_sequence(case: _Case, proposal_id: str) -> Check:
@@ -203,27 +204,6 @@ def _probe(case: _Case, proposal_id: str) -> tuple[Check, ...]:
     return (check.holds("probe", "at least one, and each passes", observed, bool(probes) and passed == probes),)
 
 
-def _same(case: _Case) -> tuple[Check, ...]:
-    """Check that every trial that measured itself ran one workload: file contents, late imports included, and the rest.
-
-    The control and the probe count too: a file that was edited after the control would get the credit for the change.
-    """
-    contents: dict[str, set[str]] = {}
-    for one in case.trials:
-        code = one.result.identity.code if one.result.identity else None
-        for path, content in (code.files if code else {}).items():
-            contents.setdefault(path, set()).add(content)
-    differing = sorted(path for path, found in contents.items() if len(found) > 1)
-    code_held = check.holds(
-        "same_code", "one content of each file", differing[0] if differing else "one", not differing
-    )
-    measured = [one.result.identity for one in case.trials if one.result.identity is not None]
-    names = ("dataset_fingerprint", "environment_fingerprint", "model_identifier")
-    several = [name for name in names if len({getattr(one, name) for one in measured}) > 1]
-    required = "one identity of data, packages and model"
-    return code_held, check.holds("same_workload", required, several[0] if several else "one", not several)
-
-
 def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[Ranked, ...]) -> _Finding:
     """Return why no candidate is verified, the furthest stage first."""
     plan, confirmations, fulls, probes = case.plan, case.of("confirmation"), case.of("full"), case.of("probe")
@@ -232,7 +212,8 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
     runs = plan.contract.verification.confirmation_runs
     required = f"a candidate with a full trial and {runs} confirmations that pass"
     evidence: tuple[Check, ...] = (*checks, check.holds("confirmed candidate", required, "none", False))
-    evidence += _same(case)
+    same = same_workload(case.trials)
+    evidence += same
     for ranked in eligible:
         complete = _complete(case, case.of("confirmation", ranked.proposal_id))
         found = (*_probe(case, ranked.proposal_id), _in_sequence(case, ranked.proposal_id), complete)
@@ -244,7 +225,12 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
         for one in probes:
             found = probe_checks(plan, case.authorizations, one)
             evidence += _named(f"probe {one.request.proposal_id}", found)
-    code, sentence = _furthest(case, bool(eligible))
+    changed = "; ".join(check.broken(same))
+    code, sentence = (
+        ("workload_changed", f"The workload changed while the campaign ran ({changed}).")
+        if changed
+        else _furthest(case, bool(eligible))
+    )
     return _Finding("not_recovered", code, f"{sentence} {shown}", evidence)
 
 
