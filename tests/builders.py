@@ -18,6 +18,7 @@ from watcherml.protocol.request import TrialRequest
 from watcherml.protocol.result import Failure, MeasuredIdentity, Peak, Progress, Trial, TrialResult
 from watcherml.protocol.verdict import Ending, RecoveryChain
 from watcherml.sealed.device import Device
+from watcherml.sealed.floats import whole_floats
 from watcherml.verdict.rank import rank
 from watcherml.verdict.verify import verify
 
@@ -41,6 +42,7 @@ def source(config=None, device=DEVICE, **changes):
         "run_id": "demo-run-1",
         "project": "demo",
         "config": CONFIG if config is None else config,
+        "float_paths": whole_floats(CONFIG if config is None else config),
         "capsule_digest": "sha256:" + "a" * 64,
         "failure_class": CLASSES[device.kind],
         "last_step": 3,
@@ -129,6 +131,7 @@ def request(made_plan, role, number, proposal_id=None, **changes):
         "source_run_id": made_plan.source.run_id,
         "proposal_id": proposal_id,
         "config": made_plan.source.config if proposal is None else made_plan.candidate_config(proposal_id),
+        "float_paths": made_plan.source.float_paths,
         "config_digest": made_plan.contract.source_config_digest if proposal is None else proposal.config_digest,
         "environment": {} if proposal is None else proposal.environment,
         "entrypoint": made_plan.contract.entrypoint,

@@ -41,11 +41,11 @@ class WatcherError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, expected: str = "", got: str = "", remedy: str = "") -> None:
-        self.message = message
-        self.expected = expected
-        self.got = got
-        self.remedy = remedy
-        super().__init__(message)
+        self.message = _short(message)
+        self.expected = _short(expected)
+        self.got = _short(got)
+        self.remedy = _short(remedy)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         text = self.message
@@ -69,6 +69,14 @@ class WatcherError(Exception):
             "got": self.got,
             "remedy": self.remedy,
         }
+
+
+# A key or value of somebody's document may have megabytes; what a person reads has not.
+_MOST_CHARACTERS = 2_000
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 201]}…{text[-200:]}"
 
 
 def _rebuild(kind: type[WatcherError], message: str, expected: str, got: str, remedy: str) -> WatcherError:

@@ -7,10 +7,13 @@ import sqlite3
 
 import builders
 import pytest
+from builders import DECIDED, FAILED_CONFIG, approve, good_trials
+from stored import recorded_plan, rename
 
 import watcherml
 from watcherml import RecoveryPreparation, RecoveryResult
 from watcherml.campaign import source
+from watcherml.campaign.ledger import Ledger, Settings
 from watcherml.errors import InvalidRecord, NotOnRecord, TrustError
 from watcherml.forensics.capsule import Capsule
 from watcherml.protocol.verdict import Ending, RecoveryChain
@@ -269,3 +272,23 @@ def test_the_store_is_named_by_a_path_too_and_is_left_as_it_was(recovered):
     assert RecoveryResult.from_json(recovered.first.to_json(), storage=str(recovered.storage.path)).verified
     assert sorted(os.listdir(recovered.storage.path)) == before
     assert RecoveryChain.from_json(recovered.first.to_json()).digest == document["digest"]
+
+
+def test_a_chain_whose_approvals_or_verdict_the_campaign_does_not_have_is_unrecorded(tmp_path):
+    """The chain's own document is on record, but the campaign never had this approval, or this verdict."""
+    storage = Storage(tmp_path / ".watcherml")
+    plan = recorded_plan(storage, FAILED_CONFIG)
+    for number, given in enumerate([(approve(plan, "batch-32x2"),), ()]):
+        name = f"campaign-{number}"
+        ledger = Ledger.open_new(storage, name, plan, (), {}, Settings("/nowhere", "python"))
+        trials = rename(good_trials(plan), name)
+        for at, one in enumerate(trials, 1):
+            ledger.start_trial(one.request, at)
+            ledger.end_trial(one.request, one.result)
+        parts = (plan, given, ledger.trials())
+        made = RecoveryChain(name, *parts, DECIDED, rank(*parts), verify(name, *parts, DECIDED))
+        kept = (made, made.ranking, *given) if not given else (made, made.ranking, made.verdict, *given)
+        for one in kept:
+            storage.audit.put_record(one.digest, one.KIND, one.to_json(), 1.0, name)
+        result = RecoveryResult.from_json(made.to_json(), storage=storage)
+        assert result.standing == "unrecorded" and not result.verified

@@ -17,6 +17,7 @@ from watcherml.errors import (
     CampaignError,
     InvalidConfig,
     InvalidRecord,
+    NotAuthorized,
     NotFound,
     NotOnRecord,
     RecoveryRefused,
@@ -77,7 +78,7 @@ def test_an_edited_entrypoint_is_another_workload(storage, failed_run, requireme
     (tmp_path / "ent.py").write_text((tmp_path / "ent.py").read_text() + "\n# edited\n")
     result = watcherml.run_prepared_recovery(preparation)
     assert not result.verified
-    assert any("code.ent.py" in check.name and check.outcome == "fail" for check in result.verdict.checks)
+    assert any(check.name == "code" and "ent.py is another" in check.observed for check in result.verdict.checks)
 
 
 def test_an_edited_late_import_is_another_workload(storage, failed_run, requirements, tmp_path):
@@ -94,7 +95,7 @@ def test_an_edited_late_import_is_another_workload(storage, failed_run, requirem
         "    return found\n"
     )
     result = recover(storage, run_id, requirements, "lazy:train")
-    assert not result.verified and result.reason_code == "confirmation_failed"
+    assert not result.verified and result.reason_code == "workload_changed"
     assert any(check.name == "same_code" and check.outcome == "fail" for check in result.verdict.checks)
 
 
@@ -226,3 +227,87 @@ def test_hostile_names_are_text(storage, tmp_path, requirements):
     result = recover(storage, run.run_id, requirements)
     assert result.verified and result.verified_config[name] == name
     assert thaw(result.chain.plan.source.config) == config
+
+
+def test_whole_floats_reach_the_trial_and_the_verified_configuration_as_floats(
+    storage, failed_run, requirements, tmp_path
+):
+    """A trainer may take 1.0 for "all batches" and 1 for "one batch"."""
+    run_id = failed_run(limit_train_batches=1.0, weights=[1.0, 2, 0.5], nested={"a/b": 3.0})
+    path = tmp_path / "ent.py"
+    path.write_text(
+        path.read_text()
+        + """
+def typed(config, max_steps=None):
+    if type(config["limit_train_batches"]) is not float or [type(w) for w in config["weights"]] != [float, int, float]:
+        raise TypeError("the configuration changed on its way")
+    if type(config["nested"]["a/b"]) is not float or type(config["batch_size"]) is not int:
+        raise TypeError("the configuration changed on its way")
+    return train(config, max_steps)
+"""
+    )
+    result = recover(storage, run_id, requirements, "ent:typed")
+    assert result.verified, result.sentence
+    found = result.verified_config
+    assert type(found["limit_train_batches"]) is float and found["weights"] == [1.0, 2, 0.5]
+    assert [type(one) for one in found["weights"]] == [float, int, float] and result.verified_environment == {}
+
+
+def test_a_file_edited_after_the_control_takes_no_credit(storage, failed_run, requirements, tmp_path):
+    """The entrypoint ignores its configuration; a module that it imports late is mended while the campaign runs."""
+    run_id = failed_run()
+    (tmp_path / "late.py").write_text("FITS = False\n")
+    path = tmp_path / "ent.py"
+    path.write_text(
+        path.read_text()
+        + f"""
+def mended(config, max_steps=None):
+    import late
+    if config["batch_size"] == 64 and not config["gradient_checkpointing"]:
+        pathlib.Path({str(tmp_path / "late.py")!r}).write_text("FITS = True  # mended after the control\\n")
+        raise RuntimeError(OOM)
+    if not late.FITS:
+        raise RuntimeError(OOM)
+    return {{"steps_completed": max_steps or 50, "val_loss": 0.4}}
+"""
+    )
+    result = recover(storage, run_id, requirements, "ent:mended")
+    assert (result.status, result.reason_code) == ("not_recovered", "workload_changed")
+    assert "late.py" in result.sentence and len(result.trials) == 2  # the probe showed it: nothing more is spent
+    assert any(check.name == "same_code" and check.observed == "late.py" for check in result.verdict.checks)
+
+
+def test_an_approval_counts_only_for_what_it_names(storage, failed_run, requirements):
+    run_id = failed_run(sequence_length=128)
+    wide = InterventionPermissions(True, True, False)
+    made = watcherml.prepare_oom_recovery(run_id, "ent:train", requirements, SMALL, wide, storage=storage)
+    other = watcherml.prepare_oom_recovery(
+        run_id, "ent:train", requirements.replace(confirmation_runs=1), SMALL, wide, storage=storage
+    )
+    given = made.authorize("sequence-64", approved_by="a@example.org", reason="reviewed")
+    with pytest.raises(NotAuthorized, match="plan_digest"):
+        watcherml.start_recovery(other, [given])
+    with pytest.raises(NotAuthorized, match="sequence-32"):
+        watcherml.start_recovery(made, {"sequence-32": given})
+    with pytest.raises(NotAuthorized, match="both"):
+        watcherml.start_recovery(made, [given], rejections={"sequence-64": ("b", "no")})
+    assert storage.audit.campaigns() == []
+
+
+def test_a_campaign_is_opened_whole_or_not_at_all(storage, failed_run, requirements, monkeypatch):
+    """A rejection that could not be put on record must not leave a campaign that would try what was rejected."""
+    from watcherml.campaign.ledger import Ledger, Settings
+    from watcherml.store import audit
+
+    made = watcherml.prepare_oom_recovery(failed_run(), "ent:train", requirements, SMALL, storage=storage)
+    write = audit._event
+
+    def dies_at_the_rejection(connection, campaign_id, kind, body, at):
+        if kind == "rejected":
+            raise KeyboardInterrupt
+        return write(connection, campaign_id, kind, body, at)
+
+    monkeypatch.setattr(audit, "_event", dies_at_the_rejection)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger.open_new(storage, "c1", made.plan, (), {"checkpointing": ("a", "no")}, Settings(".", "python"))
+    assert storage.audit.campaigns() == []

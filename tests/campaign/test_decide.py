@@ -141,3 +141,10 @@ def test_the_control_is_repeated_at_the_end_where_there_is_room():
         assert ask([*good, trial(made, "control", 6, outcome=outcome)], made) == DECIDED
     tight = plan(budget=RecoveryBudget(max_trials=5, max_probe_trials=2, max_full_trials=1))
     assert ask(good_trials(tight), tight) == DECIDED
+
+
+def test_after_a_closing_control_that_passed_nothing_more_is_run():
+    made = plan()
+    trials = [*good_trials(made), trial(made, "control", 6)]
+    assert ask(trials, made) == DECIDED
+    assert verify("recovery-demo-1", made, (), tuple(trials), DECIDED).reason_code == "source_failure_not_reproduced"

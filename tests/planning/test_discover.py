@@ -2,6 +2,7 @@
 
 import json
 
+import configs_batches
 import configs_hf
 import configs_plain
 import configs_trainers
@@ -15,7 +16,7 @@ from watcherml.planning.discover import FORBIDDEN, NOT_THERE, discover
 from watcherml.planning.spelling import spelled, value_of
 from watcherml.sealed.canonical import canonical_bytes
 
-ROWS = configs_hf.ROWS + configs_trainers.ROWS + configs_plain.ROWS
+ROWS = configs_hf.ROWS + configs_trainers.ROWS + configs_plain.ROWS + configs_batches.ROWS
 
 # What the product description says of each control: authority, risk, semantic.
 DESCRIBED = [
@@ -149,7 +150,7 @@ def test_a_flag_of_a_pair_can_say_its_own_type_only():
 
 # -- declarations
 
-NESTED = {"a": {"batch_size": 8}, "b": {"batch_size": 16, "samples": "24"}, "dtype": "fp32", "list": [1, {"x": 2}]}
+NESTED = {"a": {"batch_size": 8}, "b": {"batch_size": 16, "samples": "24"}, "word": "fp32", "list": [1, {"x": 2}]}
 
 
 def one(name, found):
@@ -171,7 +172,7 @@ def test_a_declared_key_with_any_name_is_read_as_the_capability_says():
 
 
 def test_a_declared_path_whose_value_is_not_usable_is_skipped():
-    for path, word in ((["a"], "a holds a section; a whole number"), (["dtype"], "holds 'fp32'"), (["list"], "a list")):
+    for path, word in ((["a"], "a holds a section; a whole number"), (["word"], "holds 'fp32'"), (["list"], "a list")):
         _, skipped = discover(NESTED, {"micro_batch_size": {"path": path}})
         assert word in skipped[0].reason and skipped[0].capability == "micro_batch_size"
 
@@ -233,10 +234,10 @@ def test_the_workload_is_declared_elsewhere():
         (
             {"micro_batch_size": {"path": ["nothing"]}},
             "capabilities.micro_batch_size.path",
-            "'a', 'b', 'dtype', 'list'",
+            "'a', 'b', 'list', 'word'",
         ),
         ({"micro_batch_size": {"path": ["a", "x"]}}, "capabilities.micro_batch_size.path", "'x' as key 2"),
-        ({"micro_batch_size": {"path": ["dtype", "x"]}}, "capabilities.micro_batch_size.path", "no section"),
+        ({"micro_batch_size": {"path": ["word", "x"]}}, "capabilities.micro_batch_size.path", "no section"),
         ({"micro_batch_size": {"path": ["list", "0"]}}, "capabilities.micro_batch_size.path", "no section"),
         ({"micro_batch_size": {"authority": "free"}}, "capabilities.micro_batch_size.authority", "forbidden"),
         ({"micro_batch_size": {"authority": ["x"]}}, "capabilities.micro_batch_size.authority", "forbidden"),

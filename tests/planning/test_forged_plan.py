@@ -41,6 +41,15 @@ def set_config(data, **values):
     data["contract"]["source_config_digest"] = config_digest(data["source"]["config"])
 
 
+def hide(data):
+    """Add a proposal of a harmless and a semantic change that calls itself harmless."""
+    one = copy.deepcopy(proposal(data, "sequence-64"))
+    one["changes"].append(copy.deepcopy(proposal(data, "checkpointing")["changes"][0]))
+    config = {**CONFIG, "sequence_length": 64, "gradient_checkpointing": True}
+    one.update(proposal_id="hidden", semantic=False, config_digest=config_digest(config))
+    data["proposals"].append(one)
+
+
 EDITS = {
     "an approval-required proposal called automatic": (
         lambda d: proposal(d, "sequence-64").update(authority="automatic"), "sequence-64.authority"),
@@ -50,7 +59,7 @@ EDITS = {
     "a control that was not found": (lambda d: d["capabilities"].pop(0), "control that was found"),
     "a control found twice": (lambda d: d["capabilities"].append(d["capabilities"][0]), "each name once"),
     "a control found elsewhere": (
-        lambda d: capability(d, "micro_batch_size").update(path=["lr"]), "micro_batch_size.path"),
+        lambda d: capability(d, "micro_batch_size").update(path=["training_steps"], value=50), "micro_batch_size.path"),
     "a change under a gentler control's name": (
         lambda d: retarget(d, "sequence-64", {"capability": "micro_batch_size"}), "micro_batch_size.path"),
     "a change of a value nobody found": (
@@ -64,11 +73,22 @@ EDITS = {
     "the same path twice": (
         lambda d: proposal(d, "checkpointing")["changes"].append(proposal(d, "checkpointing")["changes"][0]),
         "each path once"),
+    "another value than the configuration's": (
+        lambda d: capability(d, "micro_batch_size").update(value=32), "capabilities.micro_batch_size.value"),
+    "a control that says it is the environment's": (
+        lambda d: capability(d, "micro_batch_size").update(source="environment"), "micro_batch_size.value"),
+    "an effective batch that is not preserved": (
+        lambda d: proposal(d, "checkpointing").update(effective_batch="preserved"), "checkpointing.effective_batch"),
+    "an effective batch called untouched": (
+        lambda d: proposal(d, "batch-32x2").update(effective_batch="untouched"), "batch-32x2.effective_batch"),
+    "a control trial that stops early": (lambda d: d.update(control_max_steps=3), "control_max_steps"),
+    "a semantic change hidden behind a harmless one": (
+        lambda d: hide(d), "hidden.semantic"),
     "no change at all": (lambda d: proposal(d, "checkpointing").update(changes=[]), "at least one change"),
     "two proposals of one id": (
         lambda d: d["proposals"].append(copy.deepcopy(d["proposals"][0])), "unique proposal ids"),
     "another configuration": (lambda d: d["source"]["config"].update(batch_size=128), "source_config_digest"),
-    "another configuration, bound": (lambda d: set_config(d, batch_size=128), "config.batch_size"),
+    "another configuration, bound": (lambda d: set_config(d, batch_size=128), "capabilities.micro_batch_size.value"),
     "one more key in the configuration, bound": (lambda d: set_config(d, extra=1), "config_digest"),
     "another run": (lambda d: d["source"].update(run_id="other"), "source_run_id"),
     "another capsule": (lambda d: d["source"].update(capsule_digest="sha256:" + "0" * 64), "source_capsule_digest"),

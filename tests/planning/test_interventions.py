@@ -203,3 +203,92 @@ def test_a_combination_is_as_strict_as_its_parts():
     both = made.proposal("batch-2x2+checkpointing")
     assert (both.authority, both.semantic) == ("approval_required", True)
     assert made.proposal("checkpointing").authority == "automatic"
+
+
+# -- what is said of the effective batch: configuration, declarations, label, words of the first caution, words of none
+
+NEMO = {"trainer": {"accumulate_grad_batches": 1}, "model": {"micro_batch_size": 4, "global_batch_size": 8}}
+DERIVED = "may derive the accumulation from it, so that the effective batch may stay"
+CHANGES = "Changes the effective batch"
+BATCH = {"micro_batch_size": {"path": ["train_batch_size"]}}
+LABELS = [
+    (NEMO, None, "changed", f"model.global_batch_size is set: the framework {DERIVED}", CHANGES),
+    ({"device_train_microbatch_size": 8, "global_train_batch_size": 64}, None, "changed", DERIVED, CHANGES),
+    ({"train_batch_size": 128, "micro_train_batch_size": 4}, None, "changed", DERIVED, CHANGES),
+    ({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4}, None, "changed", DERIVED, CHANGES),
+    ({"batch_size": 128, "micro_batch_size": 4}, None, "changed", DERIVED, CHANGES),
+    ({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}, None,
+     "preserved", "The same update if", DERIVED),
+    ({"batch_size": 8}, None, "changed", CHANGES, DERIVED),
+    ({"batch_size": 8, "eval": {"global_batch_size": 8}}, None, "changed", CHANGES, DERIVED),
+    ({"batch_size": 8, "gradient_accumulation_steps": 1}, None, "preserved", "The same update if", DERIVED),
+    # A person says that it is the batch of one device: a script that is not DeepSpeed's.
+    ({"train_batch_size": 8, "gradient_accumulation_steps": 1}, BATCH, "preserved", "The same update if", CHANGES),
+    # Nobody can say that of DeepSpeed's own configuration: there it counts accumulated steps.
+    ({"train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_print": 9}, BATCH, "changed", CHANGES,
+     DERIVED),
+    ({"train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_print": 9},
+     {**BATCH, "gradient_accumulation_steps": {"path": ["gradient_accumulation_steps"]}}, "changed", CHANGES, DERIVED),
+    ({"global_batch_size": 8, "accum_iter": 1}, {"micro_batch_size": {"path": ["global_batch_size"]}}, "changed",
+     CHANGES, DERIVED),
+    # A person says that training reads the accumulation; what speaks against it stays in view.
+    (NEMO, {"gradient_accumulation_steps": {"path": ["trainer", "accumulate_grad_batches"]}}, "preserved",
+     "model.global_batch_size is set", CHANGES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "declarations", "label", "first", "nowhere"), LABELS)
+def test_what_is_said_of_the_effective_batch_is_true(config, declarations, label, first, nowhere):
+    made = planned(source(config, CUDA), CUDA, permissions=EVERYTHING, declarations=declarations)
+    ladder = [one for one in made.proposals if one.policy_rule == "micro_batch_ladder"]
+    assert ladder
+    for one in ladder:
+        assert one.effective_batch == label
+        assert first in one.cautions[0] and not any(nowhere in caution for caution in one.cautions)
+        assert ("effective batch stays" in one.expected_effect) == (label == "preserved")
+
+
+# -- keys without end
+
+LONG = "k" * 1900
+
+
+@pytest.mark.parametrize(
+    ("inner", "facts", "capability", "words"),
+    [
+        ({"bf16": False}, {"half_precision": ("fp16",)}, "precision", "bf16 cannot say fp16; declare"),
+        ({"use_fp16": False}, {"half_precision": ("bf16",)}, "precision", "use_fp16 cannot say bf16; declare"),
+        ({"batch_size": 8, "mini_batch_size": 4}, {}, "micro_batch_size", "whole path as"),
+        ({"train_batch_size": 8, "accum_iter": 4}, {}, "micro_batch_size", "whole path as"),
+        ({"micro_batch_size": 8, "global_batch_size": 8, "accum_iter": 4}, {}, "gradient_accumulation_steps",
+         "global_batch_size sets the effective batch"),
+        ({"batch_size": "x" * 5000}, {}, "micro_batch_size", "a whole number of at least 1 is needed"),
+    ],
+)  # fmt: skip
+def test_a_reason_keeps_its_important_words_whatever_the_keys(inner, facts, capability, words):
+    for config in ({LONG: inner}, {LONG: {LONG: {LONG: inner}}}):
+        made = make(config, **facts)
+        assert words in reason(made, capability) and len(reason(made, capability)) < 1500
+
+
+def test_what_is_said_of_a_proposal_is_short_whatever_the_keys():
+    made = make({LONG: {LONG: {"micro_batch_size": 8, "global_batch_size": 8}}})
+    assert all(len(caution) < 600 for one in made.proposals for caution in one.cautions)
+
+
+def test_a_long_reason_is_cut_in_the_middle():
+    from watcherml.planning.rules.draft import left_out
+
+    _, (skipped,) = left_out("precision", "It cannot say " + "x" * 5000 + "; declare the control that can.")
+    assert skipped.reason.startswith("It cannot say x") and skipped.reason.endswith("x; declare the control that can.")
+    assert len(skipped.reason) <= 2000
+
+
+def test_a_value_that_cannot_be_said_is_refused_shortly():
+    from watcherml.errors import InvalidValue
+    from watcherml.planning.rules.draft import change
+    from watcherml.protocol.proposal import Capability
+
+    with pytest.raises(InvalidValue, match="a key that can say 'bf16'") as refused:
+        change(Capability("precision", (LONG, LONG, "fp16"), "x" * 9000, "automatic", "low", False), "bf16")
+    assert len(str(refused.value)) < 900

@@ -3,8 +3,8 @@
 from builders import CONFIG, plan, source
 
 from watcherml.contract.permissions import InterventionPermissions
-from watcherml.planning.plan import approval_ids, automatic_ids, control_steps
-from watcherml.protocol.plan import RecoveryPlan
+from watcherml.planning.plan import approval_ids, automatic_ids
+from watcherml.protocol.plan import RecoveryPlan, control_steps
 
 
 def test_the_plan_is_a_ladder_with_checkpointing_and_combinations():

@@ -150,7 +150,12 @@ def capsule(text="{}", facts=None, device=SIMULATED, found=None, long=None):
 
 
 def proposal(pid, title, changes, text="{}", config=CONFIG, **values):
-    changes = tuple(Change(text.format(path), (path,), config[path], after) for path, after in changes.items())
+    names = {path: text.format({"batch_size": "micro_batch_size"}.get(path, path)) for path in changes}
+    changes = tuple(Change(names[path], (path,), config[path], after) for path, after in changes.items())
+    # A hostile name is no control of the batch.
+    values.setdefault("effective_batch", "preserved")
+    if "micro_batch_size" not in names.values():
+        values["effective_batch"] = "untouched"
     given = {
         "environment": {},
         "authority": "automatic",
@@ -229,7 +234,7 @@ def plan(text="{}", config=CONFIG, device=SIMULATED, offered=None, control=True,
         control=control,
     )
     source = Source(
-        RUN, text.format("tomato-disease"), config, DIGEST, "simulated_out_of_memory", 12, 1, 16 * MIB, 5 * MIB, 0,
+        RUN, text.format("tomato-disease"), config, (), DIGEST, "simulated_out_of_memory", 12, 1, 16 * MIB, 5 * MIB, 0,
         "forward", None, ("bf16",), "", (Trait("batch_norm", "seen", text.format("BatchNorm2d")),),
         ("micro_batch_size",), (RuledOut("model_cache", "C13", text.format("attention scores did not fit")),),
     )  # fmt: skip
@@ -243,7 +248,7 @@ def plan(text="{}", config=CONFIG, device=SIMULATED, offered=None, control=True,
             Skipped(text.format("optimizer_bits"), text.format("The optimizer's state is 4 % of the shortfall.")),
             Skipped("allocator_configuration", text.format("Nothing is reserved and unused.")),
         ),
-        control_max_steps=15,
+        control_max_steps=500,
         notes=(text.format("The loss is a mean over the micro-batch."),),
         planner_version=1,
     )

@@ -220,7 +220,7 @@ def test_plan_shows_each_proposal_with_its_state(make):
     for fact in (
         "4 changes proposed, 3 may run", "Micro-batch 32, accumulate 2", "61.0 MiB of 96.0 MiB", "not predicted",
         "approved", "rejected", "automatic", "preserved", "EV-1, EV-6", "Caution:", "BatchNorm sees less.",
-        "expandable_segments:True", "Considered and left out", "At worst 8 trials", "at most 15 steps",
+        "expandable_segments:True", "Considered and left out", "At worst 8 trials", "at most 500 steps",
     ):  # fmt: skip
         assert fact in page.text
     assert "needs approval" in Page(html_plan(make.plan())).text

@@ -198,7 +198,7 @@ def test_the_budget_of_the_product_description_reads_as_six_trials(make):
 
 
 def test_control_sentence_says_what_it_means(make):
-    assert "at most 15 steps" in terms.control_sentence(make.plan())
+    assert "at most 500 steps" in terms.control_sentence(make.plan())
     assert "turned it off" in terms.control_sentence(make.plan(control=False))
     one = make.plan(budget=RecoveryBudget(max_trials=4, max_probe_trials=1))
     assert "straight to their full trial" in terms.control_sentence(one)

@@ -195,3 +195,36 @@ def test_no_json_value_in_a_typed_field_escapes_the_decoder(value):
         except InvalidRecord:
             continue
         assert decoded.to_data() == data
+
+
+def test_a_spelling_that_differs_by_the_case_of_an_escape_is_another_spelling():
+    text = outer(config={"a": "\x1f"}).to_json()
+    assert Outer.from_json(text).config["a"] == "\x1f"
+    with pytest.raises(InvalidRecord, match="spelling"):
+        Outer.from_json(text.replace("\\u001f", "\\u001F"))
+
+
+@pytest.mark.parametrize("config", [{"a": float("nan")}, {"a": {1: 2}}, {"a": object()}, {"a": "\ud800"}, {"a": 2**60}])
+def test_a_json_field_is_checked_when_the_record_is_made(config):
+    with pytest.raises(InvalidValue):
+        outer(config=config)
+
+
+def test_numbers_beyond_every_double_are_refused_as_any_other_wrong_value():
+    for number in (10**400, 10**5000):
+        with pytest.raises(InvalidRecord, match=r"Outer\.wait"):
+            outer(wait=number)
+
+
+def test_records_are_equal_by_kind_and_content_and_true_is_not_one():
+    assert outer() == outer() and outer() != outer(count=2)
+    assert outer(config={"a": True}) != outer(config={"a": 1})
+    assert Inner("a") != outer() and Inner("a") != "a"
+
+
+def test_what_a_message_says_has_an_end():
+    data = outer().to_data()
+    data["k" * 50_000] = 1
+    with pytest.raises(InvalidRecord) as refused:
+        Outer.from_data(data)
+    assert len(str(refused.value)) < 10_000

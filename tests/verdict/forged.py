@@ -45,6 +45,8 @@ CUDA_PLAN = plan(device=CUDA)
 CUDA_GOOD = good_trials(CUDA_PLAN)
 TIMED = plan(budget=PLAN.contract.budget.replace(max_gpu_seconds=100.0))
 TIMED_GOOD = good_trials(TIMED)
+SHORT = plan(budget=PLAN.contract.budget.replace(campaign_timeout_seconds=150.0, trial_timeout_seconds=100.0))
+SHORT_GOOD = good_trials(SHORT)
 
 
 def swap(position, good=GOOD, **changes):
@@ -109,6 +111,15 @@ def _late_import(first, second):
     return simple(swap(4, swap(3, identity=one), identity=two))
 
 
+def _edited_after(position):
+    """A file imported late has one content in the first trials and another one from then on."""
+    trials = GOOD
+    for number in range(len(GOOD)):
+        content = DIGEST if number <= position else OTHER
+        trials = swap(number, trials, identity=measured(code=CodeIdentity({**CODE.files, "late.py": content})))
+    return simple(trials)
+
+
 def _failure(**changes):
     values = {"failure_class": "simulated_out_of_memory", "subkind": "", "exception_type": "E", "message": "m",
               "requested_bytes": 12 * MIB, "phase": "forward"}  # fmt: skip
@@ -130,9 +141,8 @@ FORGED: dict[str, list[Campaign]] = {
     "budget.trials": [simple((*GOOD, *(trial(PLAN, "full", n, "batch-16x4", "lost") for n in range(6, 12))))],
     "budget.probes": [simple((*GOOD, *(trial(PLAN, "probe", n, "batch-16x4") for n in range(6, 10))))],
     "budget.full": [simple((*GOOD, *(trial(PLAN, "full", n, "batch-16x4") for n in (6, 7))))],
-    "budget.seconds": [simple(tuple(Trial(one.request, one.result.replace(started_at=1000.0 * n, wall_seconds=3600.0))
-                                    for n, one in enumerate(GOOD, 1))[:4]
-                              + swap(4, started_at=99_000.0)[4:])],
+    "budget.seconds": [Campaign(SHORT, tuple(Trial(one.request, one.result.replace(
+        started_at=1000.0 + 60 * n, wall_seconds=60.0)) for n, one in enumerate(SHORT_GOOD)))],
     "budget.gpu_seconds": [Campaign(TIMED, swap(2, TIMED_GOOD, gpu_seconds=99.0))],
     "authorization": [simple(GOOD, authorizations=(approve(plan(max_proposals=15), "batch-32x2"),)),
                       simple(GOOD, authorizations=(approve(PLAN, "batch-32x2").replace(proposal_digest=DIGEST),)),
@@ -147,6 +157,7 @@ FORGED: dict[str, list[Campaign]] = {
                               _UNKNOWN.result.replace(request_digest=made.digest))))],
     "binding.candidate_config": [simple(ask(n, config=_EASY, config_digest=config_digest(_EASY))) for n in range(5)],
     "binding.config": [simple(ask(n, config=_EASY)) for n in range(5)],
+    "binding.floats": [simple(ask(n, float_paths=("/batch_size",))) for n in range(5)],
     "binding.environment": [simple(ask(n, environment=_SETTING)) for n in range(5)],
     "binding.entrypoint": [simple(ask(n, entrypoint=TrainingEntrypoint("ent:other"))) for n in range(5)]
     + [simple(ask(4, entrypoint=TrainingEntrypoint("ent:train", "elsewhere")))],
@@ -161,17 +172,23 @@ FORGED: dict[str, list[Campaign]] = {
     "binding.run_id": [simple(swap(n, run_id="other")) for n in range(5)],
     "control": [simple(GOOD[1:]), simple(swap(0, outcome="completed", failure=None)),
                 simple(swap(0, outcome="timeout")), simple(swap(0, outcome="killed")),
-                simple((*GOOD, trial(PLAN, "control", 6)))],
+                simple((*GOOD, trial(PLAN, "control", 6))),
+                simple((*GOOD, trial(PLAN, "control", 6, outcome="training_failed"))),
+                simple((*GOOD, trial(PLAN, "control", 6, outcome="oom", device=CUDA)))],
     "control.outcome": [simple(swap(0, outcome="training_failed")), simple(swap(0, outcome="contract_error"))],
     "control.failure_class": [simple(swap(0, failure=_failure(failure_class="cuda_out_of_memory")))],
-    "control.requested_bytes": [simple(swap(0, failure=_failure(requested_bytes=13 * MIB))),
-                                simple(swap(0, failure=_failure(requested_bytes=None)))],
+    "control.requested_bytes": [simple(swap(0, failure=_failure(requested_bytes=int(12 * MIB * factor))))
+                                for factor in (0.94, 1.06, 1.08)]
+    + [simple(swap(0, failure=_failure(requested_bytes=None)))],
     "control.phase": [simple(swap(0, failure=_failure(phase="optimizer")))],
     "authority": [Campaign(PLAN, good_trials(PLAN, "sequence-64")),
-                  Campaign(PLAN, good_trials(PLAN, "sequence-64"), (approve(PLAN, "sequence-32"),))],
+                  Campaign(PLAN, good_trials(PLAN, "sequence-64"), (approve(PLAN, "sequence-32"),)),
+                  Campaign(PLAN, good_trials(PLAN, "sequence-64"),
+                           (approve(PLAN, "sequence-64").replace(approved_at=1000.1),))],
     "probe": [
         *(simple(swap(1, identity=measured(code=code))) for code in (None, CodeIdentity({"ent.py": DIGEST}))),
         simple(GOOD[:1] + GOOD[2:]),
+        simple((*GOOD, trial(PLAN, "probe", 6, "batch-32x2", outcome="oom"))),
         simple(swap(1, outcome="oom")),
         simple(swap(1, outcome="lost")),
         simple(swap(1, peak=None)),
@@ -184,17 +201,24 @@ FORGED: dict[str, list[Campaign]] = {
              _allocator_campaign("in_effect", "not_in_effect"),
              simple(swap(4, knobs=(KnobReading("micro_batch_size", "not_in_effect", "64"),)))],
     "outcome": [simple(swap(n, outcome=outcome)) for n in (2, 4) for outcome in
-                ("oom", "training_failed", "contract_error", "timeout", "killed", "exited", "host_oom")],
+                ("oom", "training_failed", "contract_error", "timeout", "killed", "exited", "host_oom")]
+    + [simple((*GOOD, trial(PLAN, "full", 6, "batch-32x2", outcome="oom")))],
     "execution": [simple(swap(n, execution_id=None)) for n in (2, 3, 4)],
+    "exit": [simple(swap(n, **changes)) for n in (2, 4) for changes in (
+        {"exit_code": 137}, {"exit_code": None}, {"exit_signal": "SIGKILL"}, {"failure": _failure()})],
     "device.kind": [simple(swap(n, device=device)) for n in (0, 2, 3, 4) for device in (CUDA, None)],
     "device.name": [Campaign(CUDA_PLAN, swap(n, CUDA_GOOD, device=Device("cuda", "B", 96 * MIB)))
                     for n in (0, 2, 3, 4)],
-    "device.budget_bytes": [simple(swap(n, device=DEVICE.replace(budget_bytes=97 * MIB))) for n in (0, 2, 3, 4)],
+    "device.budget_bytes": [simple(swap(n, device=DEVICE.replace(budget_bytes=97 * MIB))) for n in (0, 2, 3, 4)]
+    + [Campaign(CUDA_PLAN, swap(n, CUDA_GOOD, device=CUDA.replace(budget_bytes=size * MIB)))
+       for n in (0, 2, 3, 4) for size in (94, 98, 500)],
     "progress.steps": [simple(swap(4, progress=Progress(49, "marks", None), metrics={"val_loss": 0.4})),
                        simple(swap(4, progress=Progress(0, "none", 50.0)))],
     "progress.metric": [simple(swap(4, progress=Progress(50, "optimizer", None))),
                         simple(swap(4, progress=Progress(50, "optimizer", 49.0))),
                         simple(swap(4, metrics={"steps_completed": 51.0, "val_loss": 0.4})),
+                        simple(swap(4, progress=Progress(50, "optimizer", 49.0),
+                                    metrics={"steps_completed": 49.0, "val_loss": 0.4})),
                         simple(swap(4, metrics={"val_loss": 0.4}))],
     "progress.claim": [simple(swap(4, progress=Progress(50, "optimizer", 51.0),
                                    metrics={"steps_completed": 51.0, "val_loss": 0.4}))],
@@ -207,7 +231,12 @@ FORGED: dict[str, list[Campaign]] = {
     + [_recorded_data(None), _recorded_data(OTHER)],
     "code": [simple(swap(n, identity=measured(code=code))) for n in (0, 2, 3, 4)
              for code in (None, CodeIdentity({"ent.py": DIGEST}), CodeIdentity({"other.py": DIGEST}))],
-    "same_code": [_late_import(DIGEST, OTHER)],
+    "duration": [simple(swap(n, wall_seconds=100.0 + 5.0 + 60.1)) for n in (2, 4)],
+    "order": [simple(tuple(Trial(one.request, one.result.replace(started_at=2e3 - n)) for n, one in enumerate(GOOD))),
+              *(simple(swap(n, started_at=999.0)) for n in (1, 2, 3, 4)), simple(swap(0, started_at=1001.0))],
+    "same_workload": [simple(swap(n, identity=measured(**changes))) for n in range(5) for changes in (
+        {"environment_fingerprint": None}, {"environment_fingerprint": OTHER}, {"dataset_fingerprint": OTHER})],
+    "same_code": [_late_import(DIGEST, OTHER), _edited_after(0), _edited_after(1)],
     "confirmations": [simple(GOOD[:4]), simple(GOOD[:3]), simple((*GOOD, trial(PLAN, "confirmation", 6, "batch-32x2"))),
                       simple((*GOOD[:4], trial(PLAN, "confirmation", 5, "batch-16x4")))],
 }  # fmt: skip

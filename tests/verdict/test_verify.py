@@ -19,7 +19,7 @@ from forged import DIGEST, GOOD, PLAN, ask, everywhere, measured, swap
 from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.identity import CodeIdentity
 from watcherml.contract.permissions import InterventionPermissions
-from watcherml.protocol.plan import Trait
+from watcherml.protocol.plan import RuledOut, Trait
 from watcherml.protocol.result import KnobReading, Peak, Progress, Trial
 from watcherml.protocol.verdict import Ending
 from watcherml.verdict.rank import rank
@@ -49,7 +49,7 @@ def test_data_that_the_failed_run_recorded_must_be_the_same():
         return judge(trials, made=made).reason_code
 
     assert on(DIGEST) == "verified_recovery"
-    assert on(None) == on("sha256:" + "2" * 64) == "confirmation_failed"
+    assert on(None) == on("sha256:" + "2" * 64) == "workload_changed"
     assert on(DIGEST, None) == on(DIGEST, "sha256:" + "2" * 64) == "workload_differs"
 
 
@@ -229,3 +229,60 @@ def test_a_candidate_that_acts_on_no_diagnosed_cause_is_ranked_behind_one_that_d
 def test_the_chain_carries_its_own_verdict():
     made = chain(PLAN, GOOD)
     assert made.verdict == judge(made.trials) and made.ranking == rank(PLAN, (), made.trials)
+
+
+def test_a_request_may_differ_by_a_twentieth_and_no_more():
+    from forged import _failure
+
+    near = [swap(0, failure=_failure(requested_bytes=size)) for size in (int(12 * MIB * 0.951), int(12 * MIB * 1.049))]
+    assert all(judge(trials).status == "verified" for trials in near)
+
+
+def test_the_smallest_budget_with_a_probe_asks_for_it():
+    made = plan(budget=RecoveryBudget(max_probe_trials=2))
+    good = good_trials(made)
+    assert judge(good, made=made).status == "verified"
+    assert judge((good[0], *good[2:]), made=made).status == "not_recovered"
+
+
+def test_a_change_of_two_controls_of_which_one_is_ruled_out_may_still_act():
+    ruled = (RuledOut("gradient_accumulation_steps", "C9", "memory waits for another stream"),)
+    made = PLAN.replace(source=PLAN.source.replace(ruled_out=ruled))
+    assert judge(good_trials(made), made=made).status == "verified"
+
+
+@pytest.mark.parametrize(
+    ("permissions", "trait", "status"),
+    [
+        ((True, True), "batch_norm", "verified"),
+        ((True, False), "batch_norm", "not_recovered"),
+        ((False, True), "batch_norm", "not_recovered"),
+        ((True, False), "mean_of_means", "verified"),
+        ((False, False), "mean_of_means", "not_recovered"),
+    ],
+)
+def test_approving_another_update_takes_the_permission_too(permissions, trait, status):
+    made = plan(permissions=InterventionPermissions(*permissions, False))
+    trials = everywhere(good_trials(made), traits=(trait,))
+    assert judge(trials, (approve(made, "batch-32x2"),), made=made).status == status
+
+
+CONTROLS = [
+    ((), "once, at the beginning."),
+    (({"outcome": "oom", "started_at": 1002.0},), "before and after."),
+    (({"outcome": "timeout", "started_at": 1002.0},), "once, at the beginning. 1 other control gave no answer."),
+]
+
+
+@pytest.mark.parametrize(("closing", "words"), CONTROLS)
+def test_the_sentence_says_which_controls_there_were(closing, words):
+    later = [trial(PLAN, "control", 6 + number, **changes) for number, changes in enumerate(closing)]
+    verdict = judge((*GOOD, *later))
+    assert verdict.status == "verified" and f"The control reproduced it {words}" in verdict.sentence
+
+
+def test_a_long_key_leaves_room_for_every_reservation():
+    made = plan({"k" * 1_900: {"batch_size": 64}}, control=False)
+    verdict = judge(good_trials(made, "batch-32")[1:], made=made)
+    assert verdict.status == "verified" and len(verdict.sentence) < 700
+    assert "effective batch changes" in verdict.sentence and "switched off" in verdict.sentence

@@ -197,6 +197,7 @@ def _request() -> TrialRequest:
     return TrialRequest(
         request_id="doctor", campaign_id="doctor", trial_id=f"doctor-{os.getpid()}", run_id="doctor-trial",
         role="probe", plan_digest=nothing, contract_digest=nothing, source_run_id="doctor", proposal_id=None, config={},
+        float_paths=(),
         config_digest=nothing, environment={}, entrypoint=TrainingEntrypoint("doctor_entrypoint:train"),
         device=Device("none"), progress_metric="steps_completed", max_steps=_STEPS,
         timeout_seconds=WORKER_SECONDS, grace_seconds=2.0,

@@ -16,7 +16,7 @@ from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import VerificationRequirements
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.permissions import InterventionPermissions
-from watcherml.errors import CampaignError, NotFound, NotOnRecord, StoreError, TrustError
+from watcherml.errors import CampaignError, NotAuthorized, NotFound, NotOnRecord, StoreError, TrustError
 from watcherml.planning.authorize import authorize, check_authorization
 from watcherml.planning.plan import approval_ids, automatic_ids
 from watcherml.protocol.authorization import Authorization
@@ -220,12 +220,14 @@ def start_recovery(
     """
     plan, storage = preparation.plan, preparation.storage
     _require_on_record(plan, storage)
-    given = tuple(authorizations.values() if isinstance(authorizations, Mapping) else authorizations)
+    given = _given(authorizations)
     for one in given:
         check_authorization(plan, one)
         storage.audit.record(one.digest, one.KIND)  # raises for an approval that nobody gave here, or that was edited
     for proposal_id in rejections or {}:
         plan.proposal(proposal_id)
+        if any(one.proposal_id == proposal_id for one in given):
+            raise NotAuthorized(f"proposal {proposal_id}", expected="an approval or a rejection", got="both")
     row = storage.get_run(plan.source.run_id)
     settings = Settings(
         project_root=resolve_root(os.fspath(project_root)),
@@ -297,7 +299,7 @@ def recover_from_oom(
         storage=storage,
         **options,
     )
-    return run_prepared_recovery(preparation, project_root=project_root)
+    return run_prepared_recovery(preparation, project_root=project_root, python=options.get("python"))
 
 
 def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] | None = None) -> Campaign:
@@ -305,6 +307,16 @@ def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] 
     where = _storage(storage)
     resume.resume(where, campaign_id)
     return Campaign(campaign_id, where)
+
+
+def _given(authorizations: Mapping[str, Authorization] | Iterable[Authorization]) -> tuple[Authorization, ...]:
+    if not isinstance(authorizations, Mapping):
+        return tuple(authorizations)
+    for proposal_id, one in authorizations.items():
+        if one.proposal_id != proposal_id:
+            raise NotAuthorized(f"authorizations[{proposal_id!r}]", expected=f"an approval of {proposal_id}",
+                                got=f"one of {one.proposal_id}")  # fmt: skip
+    return tuple(authorizations.values())
 
 
 def _new_id(preparation: RecoveryPreparation) -> str:

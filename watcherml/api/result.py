@@ -17,6 +17,7 @@ from watcherml.campaign.source import Disagreement
 from watcherml.errors import CampaignError, NotFound, TrustError
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import RecoveryChain, Verdict
+from watcherml.sealed.floats import restore_floats
 from watcherml.sealed.record import Record, thaw
 from watcherml.store.storage import Storage
 from watcherml.verdict.rank import rank
@@ -26,19 +27,20 @@ Standing = Literal["on_record", "unrecorded"]
 ELSEWHERE = "Verified elsewhere, not by this store: "
 MOST_DISAGREEMENTS = 20
 _OUTCOME = ("campaign_id", "plan_digest", "status", "reason_code", "candidate_id", "config", "confirmation_run_ids",
-            "device_kind")  # fmt: skip
+            "device_kind", "cause_addressed")  # fmt: skip
 
 
 class RecoveryResult:
     """What a campaign showed. ``verified`` is True only for a recomputed verdict that is on record here.
 
     ``standing`` is "on_record" only where the whole chain is the one that this store has for this campaign.
-    ``verdict`` is the document's own claim, recomputed from the trials that the document carries.
+    ``verdict`` is computed from the trials that the document carries; what the document itself says is never shown.
     """
 
     def __init__(self, chain: RecoveryChain, standing: Standing) -> None:
         self.chain = chain
         self.standing = standing
+        self._verdict = _judge(chain)
 
     def __repr__(self) -> str:
         claim = "" if self.standing == "on_record" else "claims "
@@ -88,7 +90,7 @@ class RecoveryResult:
     @property
     def verdict(self) -> Verdict:
         """The verdict with its checks."""
-        return self.chain.verdict
+        return self._verdict
 
     @property
     def campaign_id(self) -> str:
@@ -139,8 +141,15 @@ class RecoveryResult:
         """The whole verified configuration as a plain dict."""
         if not self.verified:
             return None
-        config: dict[str, Any] = thaw(self.verdict.config)
+        config: dict[str, Any] = restore_floats(thaw(self.verdict.config), self.chain.plan.source.float_paths)
         return config
+
+    @property
+    def verified_environment(self) -> dict[str, str] | None:
+        """The variables that the verified candidate's processes had beside its configuration; often empty."""
+        if not self.verified or self.verdict.candidate_id is None:
+            return None
+        return dict(self.chain.plan.proposal(self.verdict.candidate_id).environment)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -155,10 +164,18 @@ class RecoveryResult:
 def unfounded(chain: RecoveryChain) -> list[Disagreement]:
     """Return where a chain's ranking and verdict differ from what its trials give, at most 20 places.
 
-    What another version of the verifier wrote is held to its outcome: its checks and factors were others.
+    What an earlier version of the verifier wrote is held to its outcome: its checks and factors were others. Raises
+    ``TrustError`` for a later version, which may have known better.
     """
+    if chain.verdict.verifier_version > VERIFIER_VERSION:
+        raise TrustError(
+            "$.value.verdict.verifier_version: a later version of the verifier made this verdict",
+            expected=f"at most {VERIFIER_VERSION}",
+            got=str(chain.verdict.verifier_version),
+            remedy="Upgrade watcherml to check it.",
+        )
     ranking = rank(chain.plan, chain.authorizations, chain.trials)
-    verdict = verify(chain.campaign_id, chain.plan, chain.authorizations, chain.trials, chain.ending)
+    verdict = _judge(chain)
     pairs: tuple[tuple[Any, Any, str], ...] = (
         (ranking, chain.ranking, "$.value.ranking"),
         (verdict, chain.verdict, "$.value.verdict"),
@@ -169,6 +186,10 @@ def unfounded(chain: RecoveryChain) -> list[Disagreement]:
         )
     found = (one for computed, carried, path in pairs for one in source.differences(computed, carried, path))
     return list(islice(found, MOST_DISAGREEMENTS))
+
+
+def _judge(chain: RecoveryChain) -> Verdict:
+    return verify(chain.campaign_id, chain.plan, chain.authorizations, chain.trials, chain.ending)
 
 
 def _is_on_record(chain: RecoveryChain, storage: Storage) -> bool:

@@ -18,6 +18,7 @@ from watcherml.verdict.bindings import authority_check
 from watcherml.verdict.control import judge_control
 from watcherml.verdict.eligible import probe_checks, trial_checks
 from watcherml.verdict.rank import rank
+from watcherml.verdict.workload import same_workload
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def decide(
     place in the budget but proves nothing, so it is run again if there is room.
     """
     state = _State(plan, authorizations, rejected, trials)
-    if not plan.proposals:
+    if not plan.proposals or not check.all_pass(same_workload(trials)):
         return DECIDED
     if plan.contract.control:
         control = state.control()

@@ -50,20 +50,18 @@ class Ledger:
         Raises ``CampaignError`` if the id is taken.
         """
         now = storage.clock()
-        if not storage.audit.add_campaign(campaign_id, plan.source.project, plan.source.run_id, plan.digest, now):
-            raise CampaignError(f"campaign {campaign_id} exists already", remedy="Choose another --campaign-id.")
-        ledger = cls(storage, campaign_id)
-        ledger.event(events.PREPARED, vars(settings))
+        documents = [(one.digest, one.KIND, one.to_json()) for one in authorizations]
+        happened: list[tuple[str, Mapping[str, Any]]] = [(events.PREPARED, vars(settings))]
         for one in authorizations:
-            storage.audit.put_record(one.digest, one.KIND, one.to_json(), now, campaign_id)
-            ledger.event(
-                events.AUTHORIZED,
-                {"proposal_id": one.proposal_id, "approved_by": one.approved_by, "reason": one.reason,
-                 "digest": one.digest},
-            )  # fmt: skip
+            keys = ("proposal_id", "approved_by", "reason", "digest")
+            happened.append((events.AUTHORIZED, {key: getattr(one, key) for key in keys}))
         for proposal_id, (by, reason) in rejected.items():
-            ledger.event(events.REJECTED, {"proposal_id": proposal_id, "rejected_by": by, "reason": reason})
-        return ledger
+            happened.append((events.REJECTED, {"proposal_id": proposal_id, "rejected_by": by, "reason": reason}))
+        row = {"campaign_id": campaign_id, "project": plan.source.project, "source_run_id": plan.source.run_id,
+               "plan_digest": plan.digest, "created_at": now}  # fmt: skip
+        if not storage.audit.open_campaign(row, documents, happened):
+            raise CampaignError(f"campaign {campaign_id} exists already", remedy="Choose another --campaign-id.")
+        return cls(storage, campaign_id)
 
     def event(self, kind: str, body: Mapping[str, Any]) -> None:
         """Append an event."""

@@ -27,6 +27,7 @@ from watcherml.protocol.plan import RecoveryPlan, RuledOut, Skipped, Source
 from watcherml.protocol.proposal import ALLOCATOR_VARIABLES, config_digest
 from watcherml.recorder import resupply
 from watcherml.sealed.canonical import canonical_bytes
+from watcherml.sealed.floats import whole_floats
 from watcherml.store.storage import Storage
 from watcherml.trials.check_entrypoint import check_entrypoint
 
@@ -130,6 +131,7 @@ def source_of(row: Mapping[str, Any], capsule: Capsule, declarations: Mapping[st
         run_id=row["run_id"],
         project=row["project"],
         config=row["config"],
+        float_paths=whole_floats(row["config"]),
         capsule_digest=capsule.digest,
         failure_class=capsule.failure.class_,
         last_step=capsule.failure.step,

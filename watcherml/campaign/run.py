@@ -54,8 +54,10 @@ class CampaignRun:
         ranked: list[str] | None = None
         while True:
             trials = self.ledger.trials()
-            ending = self._cut_short()
-            step = ending or decide(self.plan, self.authorizations, self.rejected, trials)
+            # What the trials settle is settled, also if the last of them used up a limit.
+            step = decide(self.plan, self.authorizations, self.rejected, trials)
+            if not isinstance(step, Ending):
+                step = self._cut_short() or step
             if isinstance(step, Ending):
                 return self.conclude(step)
             if step.role == "confirmation":
@@ -96,6 +98,11 @@ class CampaignRun:
             return float("inf")
         return limit - sum(one.result.gpu_seconds for one in self.ledger.trials())
 
+    def _gpus(self) -> float:
+        """Return how many GPUs a trial is charged for, as the trials so far were: the first one tells it."""
+        charged = [one.result for one in self.ledger.trials() if one.result.wall_seconds > 0]
+        return max((round(one.gpu_seconds / one.wall_seconds) for one in charged), default=1) or 1
+
     def _trial(self, step: Next) -> TrialResult:
         number = self.ledger.next_number()
         request = self._request(step, number)
@@ -118,7 +125,9 @@ class CampaignRun:
         proposal = None if step.proposal_id is None else plan.proposal(step.proposal_id)
         config = plan.source.config if step.proposal_id is None else plan.candidate_config(step.proposal_id)
         lengths = {"control": plan.control_max_steps, "probe": budget.probe_steps}
-        timeout = min(cast(float, budget.trial_timeout_seconds), self._seconds_left(), self._gpu_seconds_left())
+        timeout = min(
+            cast(float, budget.trial_timeout_seconds), self._seconds_left(), self._gpu_seconds_left() / self._gpus()
+        )
         trial_id = f"{self.ledger.campaign_id}-t{number:02d}"
         return TrialRequest(
             request_id=f"req-{uuid.uuid4().hex}",
@@ -131,6 +140,7 @@ class CampaignRun:
             source_run_id=plan.source.run_id,
             proposal_id=step.proposal_id,
             config=config,
+            float_paths=plan.source.float_paths,
             config_digest=plan.contract.source_config_digest if proposal is None else proposal.config_digest,
             environment={} if proposal is None else proposal.environment,
             entrypoint=plan.contract.entrypoint,

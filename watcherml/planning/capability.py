@@ -34,9 +34,9 @@ CONTROLS: tuple[Control, ...] = (
     Control(
         "micro_batch_size",
         ("micro_batch_size", "batch_size", "per_device_train_batch_size", "per_gpu_train_batch_size",
-         "train_batch_size", "train_micro_batch_size_per_gpu", "micro_batch", "microbatch_size",
-         "device_train_microbatch_size", "per_device_batch_size", "batch_size_per_device", "batch_size_per_gpu",
-         "local_batch_size", "samples_per_gpu"),
+         "train_batch_size", "train_micro_batch_size_per_gpu", "micro_train_batch_size", "micro_batch", "microbatch",
+         "microbatch_size", "device_train_microbatch_size", "per_device_batch_size", "batch_size_per_device",
+         "batch_size_per_gpu", "local_batch_size", "samples_per_gpu"),
         "automatic", "low", False, Count(1),
     ),
     Control(

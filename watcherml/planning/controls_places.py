@@ -6,34 +6,49 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from watcherml.planning.capability import BY_ALIAS, Control, normalised
+from watcherml.planning.capability import BY_ALIAS, BY_NAME, Control, normalised
 from watcherml.planning.controls_declared import MAX_PATH
 from watcherml.planning.controls_reading import sayable
+from watcherml.planning.controls_words import (
+    foreign_to,
+    is_foreign,
+    is_other_use,
+    is_part_of_batch,
+    is_set,
+    is_training,
+    is_whole_batch,
+    words_of,
+)
 
-# Decided by the words of a section's name; a name with words of both kinds says nothing.
-_TRAINING = {"train", "training", "trainer", "fit", "pretrain", "pretraining", "finetune", "finetuning"}
-_OTHER_USE = {
-    "eval", "evaluate", "evaluation", "evaluator", "valid", "validate", "validation", "val", "test", "testing",
-    "infer", "inference", "predict", "prediction", "generation", "serving", "benchmark",
-}  # fmt: skip
 # Keys that only DeepSpeed has: beside them, `train_batch_size` counts all devices and accumulated steps.
 _DEEPSPEED = {
     "zero_optimization", "train_micro_batch_size_per_gpu", "steps_per_print", "wall_clock_breakdown",
-    "zero_allow_untested_optimizer",
+    "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "prescale_gradients", "gradient_predivide_factor",
+    "communication_data_type", "flops_profiler", "memory_breakdown",
 }  # fmt: skip
+_MICRO = BY_NAME["micro_batch_size"]
+# Keys beside which `train_batch_size` may be the whole batch of an update: some programs count it so, others do not.
+_UNCLEAR_BESIDE = (
+    *BY_NAME["gradient_accumulation_steps"].aliases,
+    "max_prompt_length", "max_response_length", "rollout_batch_size", "n_samples_per_prompt", "gen_batch_size",
+)  # fmt: skip
+# The name of a micro-batch that OpenRLHF has, with `train_batch_size` for the whole.
+_OPENRLHF = "micro_train_batch_size"
 # A list in a list in a list ... has no keys to count; this ends the walk there.
 _MAX_NESTING = 48
 
-Kind = Literal["value", "effective", "section", "listed", "deep", "other_use"]
+Kind = Literal["value", "unclear", "effective", "section", "listed", "deep", "other_use", "whole", "part"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A key of a configuration that is an alias.
+    """A key of a configuration that is an alias, or that speaks of a batch.
 
     ``path`` leads to the value (in ``listed`` ones an index stands for a key), ``home`` to the mapping that holds
-    the alias. ``kind`` is ``value`` for a candidate, else what speaks against it: DeepSpeed's effective batch, a
-    section, inside a list, too deep for a path, a section that is not about training.
+    the alias. ``kind`` is ``value`` for a candidate, else what speaks against it: ``train_batch_size`` as DeepSpeed's
+    effective batch, or unclear because of the key ``beside`` it; a section, inside a list, too deep for a path, a
+    section that is not about training. ``whole`` and ``part`` are no aliases: they name the batch of an update, and
+    what could be a micro-batch; both are set.
     """
 
     path: tuple[str, ...]
@@ -43,6 +58,7 @@ class Place:
     kind: Kind
     training: bool
     deepspeed: bool
+    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +71,9 @@ class _Section:
     other_use: bool = False
     listed: bool = False
     deepspeed: bool = False
+    ds_section: bool = False
     opaque: frozenset[str] = frozenset()
+    against: frozenset[str] = frozenset()
 
 
 def find_places(config: Mapping[str, Any]) -> dict[str, list[Place]]:
@@ -68,29 +86,35 @@ def find_places(config: Mapping[str, Any]) -> dict[str, list[Place]]:
 
 def _mapping(config: Mapping[Any, Any], here: _Section) -> Iterator[tuple[Control, Place]]:
     keys = [key for key in config if isinstance(key, str) and sayable(key)]
-    deepspeed = bool(_DEEPSPEED & {normalised(key) for key in keys})
+    names = {normalised(key) for key in keys}
+    deepspeed = here.ds_section or bool(_DEEPSPEED & names)
     here = replace(here, deepspeed=here.deepspeed or deepspeed)
     for key in keys:
         control = BY_ALIAS.get(normalised(key))
         opaque = here.opaque
         if control is not None and control.name not in opaque:
-            yield control, _place(control, key, config[key], here, deepspeed)
+            yield control, _judged(_place(control, key, config[key], here), names, deepspeed)
             # A section under an alias speaks for the whole: what it holds is no second candidate.
             opaque = opaque | {control.name}
+        elif control is None:
+            yield from _of_a_batch(key, config[key], here)
         yield from _below(key, config[key], replace(here, opaque=opaque))
 
 
 def _below(key: str, item: Any, here: _Section) -> Iterator[tuple[Control, Place]]:
     if here.nesting >= _MAX_NESTING:
         return
-    words = set(normalised(key).split("_"))
-    training, other_use = bool(words & _TRAINING), bool(words & _OTHER_USE)
+    name = normalised(key)
+    words = words_of(name)
+    training, other_use = is_training(words), is_other_use(words) and name not in BY_ALIAS
     inner = replace(
         here,
         path=(*here.path, key),
         nesting=here.nesting + 1,
         training=here.training or (training and not other_use),
         other_use=here.other_use or (other_use and not training),
+        ds_section=here.ds_section or bool(words & {"deepspeed", "ds"}),
+        against=here.against | foreign_to(words),
     )
     if isinstance(item, Mapping):
         yield from _mapping(item, inner)
@@ -99,7 +123,7 @@ def _below(key: str, item: Any, here: _Section) -> Iterator[tuple[Control, Place
             yield from _below(f"[{index}]", one, replace(inner, listed=True))
 
 
-def _place(control: Control, key: str, item: Any, here: _Section, deepspeed: bool) -> Place:
+def _place(control: Control, key: str, item: Any, here: _Section) -> Place:
     alias = normalised(key)
     path, raw, section = (*here.path, key), item, isinstance(item, Mapping)
     if isinstance(item, Mapping):
@@ -107,7 +131,7 @@ def _place(control: Control, key: str, item: Any, here: _Section, deepspeed: boo
         if leaf is not None:
             path, raw, section = (*path, leaf), item[leaf], False
     kind: Kind = "value"
-    if here.other_use:
+    if here.other_use or is_foreign(control.name, here.against):
         kind = "other_use"
     elif here.listed:
         kind = "listed"
@@ -115,9 +139,26 @@ def _place(control: Control, key: str, item: Any, here: _Section, deepspeed: boo
         kind = "deep"
     elif section:
         kind = "section"
-    elif alias == "train_batch_size" and deepspeed:
-        kind = "effective"
     return Place(path, here.path, alias, raw, kind, here.training, here.deepspeed)
+
+
+def _judged(place: Place, names: set[str], deepspeed: bool) -> Place:
+    """Return ``train_batch_size`` as what the keys beside it make of it, and any other place as it is."""
+    if place.key != "train_batch_size" or place.kind != "value":
+        return place
+    if deepspeed or _OPENRLHF in names:
+        return replace(place, kind="effective")
+    beside = next((key for key in _UNCLEAR_BESIDE if key in names), "")
+    return replace(place, kind="unclear", beside=beside) if beside else place
+
+
+def _of_a_batch(key: str, item: Any, here: _Section) -> Iterator[tuple[Control, Place]]:
+    name = normalised(key)
+    usable = not here.other_use and not is_foreign(_MICRO.name, here.against) and is_set(item)
+    if usable and is_whole_batch(name):
+        yield _MICRO, Place((*here.path, key), here.path, name, item, "whole", here.training, here.deepspeed)
+    elif usable and is_part_of_batch(name) and not here.listed and not isinstance(item, (Mapping, list, tuple)):
+        yield _MICRO, Place((*here.path, key), here.path, name, item, "part", here.training, here.deepspeed)
 
 
 def _leaf(section: Mapping[Any, Any], leaves: tuple[str, ...]) -> str | None:

@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watcherml.planning.capability import CONTROLS, Control, naming_key
-from watcherml.planning.controls_declared import MAX_PATH, Declaration, lookup, read_declarations
+from watcherml.planning.controls_batch import ACCUMULATION, MICRO, accumulation_withheld
+from watcherml.planning.controls_declared import MAX_PATH, Declaration, each_its_own, lookup, read_declarations
 from watcherml.planning.controls_places import Kind, Place, find_places
 from watcherml.planning.controls_precision import FLAG_KEYS, HALVES, STORAGE_KEYS, Half
+from watcherml.planning.wording import MAX_REASON, cut, shown, shown_value
 from watcherml.protocol.plan import Skipped
 from watcherml.protocol.proposal import Capability
-from watcherml.sealed.canonical import MAX_SAFE_INTEGER
 
 NOT_THERE = "The configuration has no such control."
 FORBIDDEN = "A declaration forbids changing it."
 
 # An environment variable needs no key, so that its absence says nothing.
 _NEEDS_NO_KEY = ("allocator_configuration",)
-_MAX_REASON = 2000  # characters, what a plan can hold
-_MAX_SHOWN_PATH = 300  # characters
 # What to say where no place is a candidate; the first kind that there is.
-_REASONS: tuple[Kind, ...] = ("effective", "section", "listed", "deep", "other_use")
+_REASONS: tuple[Kind, ...] = ("unclear", "effective", "part", "section", "listed", "deep", "other_use")
 
 
 def discover(
@@ -37,7 +36,10 @@ def discover(
     One key of a control is taken, several are ambiguous, whether or not one is in a training section, with these
     exceptions: sections about another use than training are passed over; a key without a value (null) gives way to
     one with a value; the canonical name wins over aliases in the same mapping; in a DeepSpeed section "auto" gives
-    way to a value elsewhere, and ``train_batch_size`` is the effective batch and no candidate.
+    way to a value elsewhere, and ``train_batch_size`` is the effective batch and no candidate. Beside an accumulation
+    key it may be that too, so that it is a candidate beside others and not taken alone. A key that is no alias but
+    called a micro- or mini-batch makes any other one ambiguous. Where a key such as ``global_batch_size`` sets the
+    effective batch, accumulation is left out.
 
     ``half`` says which flag is taken of a pair ``fp16`` and ``bf16`` that are both off; a flag that is on is taken.
     ``torch_dtype`` and ``dtype`` name how weights are kept. They give way to a mixed-precision key or flag that is
@@ -48,16 +50,19 @@ def discover(
     """
     declared = read_declarations(declarations)
     places = find_places(config)
-    found: list[Capability] = []
-    skipped: list[Skipped] = []
+    outcomes: dict[str, Capability | str] = {}
     for control in CONTROLS:
         declaration = declared[control.name]
-        outcome = _settle(control, declaration, _values(control, declaration, config, places, half), places)
-        if isinstance(outcome, Capability):
-            found.append(outcome)
-        elif outcome:
-            skipped.append(Skipped(control.name, outcome[:_MAX_REASON]))
-    return tuple(found), tuple(skipped)
+        values = _values(control, declaration, config, places, half)
+        outcomes[control.name] = _settle(control, declaration, values, places)
+    micro, accumulation = outcomes[MICRO], outcomes[ACCUMULATION]
+    if isinstance(accumulation, Capability):
+        batch = micro if isinstance(micro, Capability) else None
+        withheld = accumulation_withheld(batch, accumulation, declared[ACCUMULATION], places)
+        outcomes[ACCUMULATION] = withheld or accumulation
+    found = tuple(one for one in outcomes.values() if isinstance(one, Capability))
+    each_its_own(found)
+    return found, tuple(Skipped(name, cut(one)) for name, one in outcomes.items() if isinstance(one, str) and one)
 
 
 def _values(
@@ -66,8 +71,13 @@ def _values(
     path = declaration.path
     if path is not None:
         return [Place(path, path[:-1], naming_key(path), lookup(config, path, control.name), "value", False, False)]
-    values = [place for place in places.get(control.name, []) if place.kind == "value"]
+    there = places.get(control.name, [])
+    values = [place for place in there if place.kind in ("value", "unclear")]
     values = _canonical_first(control, _set(values))
+    parts = [place for place in there if place.kind == "part" and any(one.raw is not None for one in values)]
+    values = [*sorted(parts, key=lambda one: "micro" not in one.key), *values]
+    if len(values) == 1 and values[0].kind == "unclear":
+        return []
     return _precision(control, values, half) if control.name == "precision" else values
 
 
@@ -83,7 +93,7 @@ def _settle(
         return _ambiguous(control, [place.path for place in values])
     place = values[0]
     if control.reading.read(place.key, place.raw) is None:
-        return f"{_shown(place.path)} holds {_shown_value(place.raw)}; {control.reading.wanted} is needed."
+        return f"{shown(place.path)} holds {shown_value(place.raw)}; {control.reading.wanted} is needed."
     return Capability(
         name=control.name,
         path=place.path,
@@ -150,13 +160,21 @@ def _nowhere(control: Control, places: list[Place]) -> str:
 
 
 def _against(control: Control, place: Place) -> str:
-    where = _shown(place.path)
+    where = shown(place.path)
     if place.kind == "effective":
         return (
             f"{where} is DeepSpeed's effective batch: micro-batch times accumulation times devices. Add"
             f" train_micro_batch_size_per_gpu to the configuration. Where one device trains without accumulation, it is"
             f" the micro-batch too: declare {_declare(control, place.path)}"
         )
+    if place.kind == "unclear":
+        return (
+            f"{where} stands beside {place.beside}: some programs, DeepSpeed for one, count devices and accumulated"
+            f" steps in it. Where it is the batch of one backward pass on one device, declare"
+            f" {_declare(control, place.path)} For DeepSpeed, add train_micro_batch_size_per_gpu."
+        )
+    if place.kind == "part":
+        return f"{where} could be it. If so, declare {_declare(control, place.path)}"
     if place.kind == "section":
         return f"{where} is a section. Declare the key in it that counts: {_declare(control, (*place.path, 'KEY'))}"
     if place.kind == "listed":
@@ -170,30 +188,13 @@ def _against(control: Control, place: Place) -> str:
 
 
 def _ambiguous(control: Control, paths: Sequence[tuple[str, ...]]) -> str:
-    shown = ", ".join(_shown(path) for path in paths[:4])
+    first = ", ".join(shown(path) for path in paths[:4])
     declare = f"Declare which one training uses: {_declare(control, paths[0])}"
-    return f"{len(paths)} keys could be meant: {shown}. {declare}"
+    return f"{len(paths)} keys could be meant: {first}. {declare}"
 
 
 def _declare(control: Control, path: Sequence[str]) -> str:
     text = json.dumps({control.name: {"path": list(path)}})
-    if len(path) > MAX_PATH or len(text) > _MAX_REASON // 4:
+    if len(path) > MAX_PATH or len(text) > MAX_REASON // 4:
         return f'its whole path as {{"{control.name}": {{"path": [...]}}}}; it is too long to be shown here.'
     return f"{text}."
-
-
-def _shown(path: Sequence[str]) -> str:
-    # A name with line breaks or without end must not break the sentence around it.
-    keys = [key if key.isprintable() and len(key) <= 80 else f"{json.dumps(key)[:60]}..." for key in path]
-    text = ".".join(keys)
-    return text if len(text) <= _MAX_SHOWN_PATH else f"{text[: _MAX_SHOWN_PATH // 2]}...{text[-100:]}"
-
-
-def _shown_value(raw: Any) -> str:
-    if isinstance(raw, Mapping):
-        return "a section"
-    if isinstance(raw, (list, tuple)):
-        return "a list"
-    if type(raw) is int and abs(raw) > MAX_SAFE_INTEGER:
-        return "a number beyond 2**53"  # thousands of digits cannot even be printed
-    return f"{raw!r:.60}"

@@ -7,17 +7,18 @@ micro-batch), negatives taken from the batch, and a mean of means where samples 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from watcherml.errors import InvalidValue
+from watcherml.planning.traits_seen import leaves, trait_of_leaf
+from watcherml.planning.wording import brief, shown, shown_value
 from watcherml.protocol.plan import Trait
 from watcherml.protocol.proposal import SEMANTIC_TRAITS, UpdateTrait
 from watcherml.sealed.record import thaw
 
 DECLARATION = "workload"
-_MAX_DEPTH = 8
 _NAMES: tuple[UpdateTrait, ...] = get_args(UpdateTrait)
 
 
@@ -34,24 +35,8 @@ SAME_UPDATE = (
     " declared or seen; a trial that meets BatchNorm is not counted without approval."
 )
 
-_BATCH_NORM_KEY = re.compile(r"(^|_)(batch_?norm(1d|2d|3d)?|bn|sync_?bn|sync_?batch_?norm)($|_)")
-_BATCH_NORM_VALUE = re.compile(r"^(torch\.nn\.)?(sync_?)?(batch_?norm)(1d|2d|3d)?$|^bn(1d|2d|3d)?$")
-# Families of torchvision and timm that are built with BatchNorm unless somebody replaces it.
-_BATCH_NORM_MODEL = re.compile(
-    r"(^|[/_.-])((wide_?|se_?)?res(net|next)[-_]?\d*|densenet|mobilenet|efficientnet|inception|googlenet|shufflenet|mnasnet"
-    r"|regnet|vgg\d+_bn)"
-)
-_NEGATIVES = re.compile(
-    r"info_?nce|nt_?xent|simclr|clip_?loss|^clip$|siglip|multiple_?negatives|in_?batch|contrastive|supcon"
-)
-_MODEL_KEYS = ("model", "name", "arch", "architecture", "backbone", "encoder", "model_name", "model_name_or_path")
-_UNEVEN_KEYS = {
-    "ignore_index": (int,),
-    "label_pad_token_id": (int,),
-    "mask_prompt": (bool,),
-    "completion_only_loss": (bool,),
-    "assistant_only_loss": (bool,),
-}
+# Larger factors of a batch are not looked for: below 10**10 that finds all, beyond it a batch has smaller ones too.
+_LARGEST_TRIAL = 100_000
 
 
 def divisors_down(batch: int) -> list[int]:
@@ -63,14 +48,29 @@ def divisors_down(batch: int) -> list[int]:
     rungs: list[int] = []
     current = batch
     while current > 1:
-        current = max(size for size in divisors if size <= current // 2)
+        current = divisors[bisect_right(divisors, current // 2) - 1]
         rungs.append(current)
     return rungs
 
 
 def _divisors(number: int) -> list[int]:
-    small = [size for size in range(1, int(number**0.5) + 1) if number % size == 0]
-    return sorted({*small, *(number // size for size in small)})
+    """Return exact divisors in order; what is left when all small factors are out counts as one prime."""
+    divisors = [1]
+    for prime in _factors(number):
+        divisors = sorted({*divisors, *(one * prime for one in divisors)})
+    return divisors
+
+
+def _factors(number: int) -> list[int]:
+    factors = []
+    rest, trial = number, 2
+    while trial * trial <= rest and trial <= _LARGEST_TRIAL:
+        if rest % trial:
+            trial += 1 if trial == 2 else 2
+        else:
+            factors.append(trial)
+            rest = rest // trial
+    return [*factors, rest] if rest > 1 else factors
 
 
 def accumulation_for(batch: int, accumulation: int, micro_batch: int) -> int:
@@ -99,10 +99,10 @@ def traits_of(config: Mapping[str, Any], seen_modules: tuple[str, ...], declarat
         found["batch_norm"] = Trait(
             "batch_norm", "seen", f"{', '.join(sorted(seen_modules))} in the failed process"[:200]
         )
-    for path, value in _leaves(thaw(config), ()):
-        name_seen = _trait_of_leaf(path[-1].lower().replace("-", "_"), value)
+    for path, value in leaves(thaw(config)):
+        name_seen = trait_of_leaf(path, value)
         if name_seen is not None and name_seen not in found:
-            found[name_seen] = Trait(name_seen, "seen", f"{'.'.join(path)[:120]} is {value!r:.60}")
+            found[name_seen] = Trait(name_seen, "seen", f"{shown(path, 150)} is {shown_value(value)}")
     return tuple(found[name] for name in _NAMES if name in found)
 
 
@@ -110,13 +110,14 @@ def declared_traits(declarations: Mapping[str, Any] | None) -> tuple[UpdateTrait
     """Return the traits that the declarations name; ``InvalidValue`` names a wrong one."""
     given = (declarations or {}).get(DECLARATION, {})
     if not isinstance(given, Mapping):
-        raise InvalidValue(f"capabilities.{DECLARATION}", expected="an object", got=repr(given)[:120])
+        raise InvalidValue(f"capabilities.{DECLARATION}", expected="an object", got=brief(given, 120))
     for key, value in given.items():
         if key not in _NAMES:
-            raise InvalidValue(f"capabilities.{DECLARATION}.{key}"[:200], expected="one of " + ", ".join(_NAMES),
-                               got=repr(key)[:80])  # fmt: skip
+            word = key[:80] if isinstance(key, str) else brief(key)
+            raise InvalidValue(f"capabilities.{DECLARATION}.{word}", expected="one of " + ", ".join(_NAMES),
+                               got=brief(key))  # fmt: skip
         if value is not True:
-            raise InvalidValue(f"capabilities.{DECLARATION}.{key}", expected="true", got=repr(value)[:80],
+            raise InvalidValue(f"capabilities.{DECLARATION}.{key}", expected="true", got=brief(value),
                                remedy="A declaration can only tighten; leave it out instead.")  # fmt: skip
     return tuple(name for name in _NAMES if given.get(name) is True)
 
@@ -133,27 +134,3 @@ def update_sentences(traits: tuple[Trait, ...], micro: int) -> tuple[str, ...]:
 def changes_update(traits: tuple[Trait, ...]) -> bool:
     """Tell whether any trait makes a smaller micro-batch compute something else, not only weigh it differently."""
     return any(trait.name in SEMANTIC_TRAITS for trait in traits)
-
-
-def _trait_of_leaf(key: str, value: Any) -> UpdateTrait | None:
-    word = value.lower().replace("-", "_") if isinstance(value, str) else ""
-    if _BATCH_NORM_KEY.search(key) and value not in (False, None, 0, "", "false", "none", "no", "off"):
-        return "batch_norm"
-    if _BATCH_NORM_VALUE.match(word) or (key in _MODEL_KEYS and _BATCH_NORM_MODEL.search(word)):
-        return "batch_norm"
-    if ("loss" in key or "criterion" in key or key == "objective") and word and _NEGATIVES.search(word):
-        return "in_batch_negatives"
-    if key in ("in_batch_negatives", "use_in_batch_negatives") and value is True:
-        return "in_batch_negatives"
-    kinds = _UNEVEN_KEYS.get(key)
-    if kinds is not None and type(value) in kinds and value is not False:
-        return "mean_of_means"
-    return "mean_of_means" if key == "train_on_inputs" and value is False else None
-
-
-def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, dict) and len(path) < _MAX_DEPTH:
-        for key in sorted(value):
-            yield from _leaves(value[key], (*path, key))
-    elif path and not isinstance(value, (dict, list)):
-        yield path, value

@@ -17,7 +17,7 @@ from watcherml.planning.rules import (
     sequence,
 )
 from watcherml.planning.rules.draft import Draft, Drafts, Situation, combine
-from watcherml.protocol.plan import RecoveryPlan, Skipped, Source
+from watcherml.protocol.plan import RecoveryPlan, Skipped, Source, control_steps
 from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
 
 PLANNER_VERSION = 2
@@ -78,15 +78,6 @@ def make_plan(
         notes=_notes(contract, proposals),
         planner_version=PLANNER_VERSION,
     )
-
-
-def control_steps(source: Source, minimum_progress_steps: int) -> int:
-    """Return the steps of the control trial: past the last seen step and the largest gap between two of them.
-
-    Never fewer than a full run has to make: a run that logged nothing, or logged epochs, says little about the
-    optimizer step at which it died, and a control that stops too early would pass for the wrong reason.
-    """
-    return max((source.last_step or 0) + source.logging_gap + 2, minimum_progress_steps)
 
 
 def automatic_ids(plan: RecoveryPlan) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,6 +11,7 @@ from watcherml.contract import limits
 from watcherml.contract.contract import RecoveryContract
 from watcherml.errors import BindingError, InvalidValue, NotFound
 from watcherml.protocol.proposal import (
+    ALLOCATOR,
     Authority,
     Capability,
     Proposal,
@@ -19,8 +21,21 @@ from watcherml.protocol.proposal import (
     config_digest,
 )
 from watcherml.sealed.canonical import canonical_bytes
-from watcherml.sealed.fields import Bound, ByteCount, Digest, Identity, Items, Json, Line, Name, RunId, Steps
-from watcherml.sealed.record import Record
+from watcherml.sealed.fields import (
+    Bound,
+    ByteCount,
+    Digest,
+    FloatPaths,
+    Identity,
+    Items,
+    Json,
+    Line,
+    Name,
+    RunId,
+    Steps,
+)
+from watcherml.sealed.floats import restore_floats
+from watcherml.sealed.record import Record, thaw
 
 AUTHORITIES: tuple[Authority, ...] = ("automatic", "approval_required")
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -51,13 +66,15 @@ class Source(Record):
     ``last_step`` is the last optimizer step that was seen, ``logging_gap`` the largest distance in steps between two
     logged points; the control trial has to run past both. Bytes: ``requested_bytes`` could not be allocated,
     ``shortfall_bytes`` were missing, ``slack_bytes`` were reserved by the allocator and unused. ``half_precision``
-    lists what the device computes natively, best first; ``allocator`` is the setting that was in the environment.
+    lists what the device computes natively, best first; ``float_paths`` are the JSON Pointers of the configuration's
+    whole numbers that are floats (see ``sealed.floats``); ``allocator`` is the setting that was in the environment.
     ``supports`` names the controls that act on a cause the diagnosis found, ``ruled_out`` those that cannot help.
     """
 
     run_id: RunId
     project: Name
     config: Json
+    float_paths: FloatPaths
     capsule_digest: Digest
     failure_class: Name
     last_step: Steps | None
@@ -120,12 +137,45 @@ class RecoveryPlan(Record):
         ids = [proposal.proposal_id for proposal in self.proposals]
         if len(set(ids)) != len(ids):
             raise InvalidValue("RecoveryPlan.proposals", expected="unique proposal ids", got=", ".join(ids)[:200])
-        names = [capability.name for capability in self.capabilities]
-        if len(set(names)) != len(names):
-            raise InvalidValue("RecoveryPlan.capabilities", expected="each name once", got=", ".join(names)[:200])
+        steps = control_steps(self.source, self.contract.verification.minimum_progress_steps)
+        if self.control_max_steps != steps:
+            got = str(self.control_max_steps)
+            raise InvalidValue("RecoveryPlan.control_max_steps", expected=str(steps), got=got)
+        self._check_capabilities()
         for proposal in self.proposals:
             self._check_proposal(proposal)
             self._check_authority(proposal)
+            self._check_batch(proposal)
+
+    def _check_capabilities(self) -> None:
+        names = [capability.name for capability in self.capabilities]
+        if len(set(names)) != len(names):
+            raise InvalidValue("RecoveryPlan.capabilities", expected="each name once", got=", ".join(names)[:200])
+        for one in self.capabilities:
+            where = f"RecoveryPlan.capabilities.{one.name}.value"
+            if one.source == "environment":
+                if one.name != ALLOCATOR:
+                    raise InvalidValue(where, expected="a key of the configuration", got="the environment")
+                continue
+            found: Any = self.source.config
+            for key in one.path:
+                found = found.get(key) if isinstance(found, Mapping) else None
+            if canonical_bytes(found) != canonical_bytes(one.value):
+                raise InvalidValue(where, expected=repr(thaw(found))[:200], got=repr(thaw(one.value))[:200])
+
+    def _check_batch(self, proposal: Proposal) -> None:
+        """An effective batch is preserved only if micro-batch times accumulation stays what it was."""
+        changed = {change.capability: (_number(change.before), _number(change.after)) for change in proposal.changes}
+        micro, steps = changed.get("micro_batch_size"), changed.get("gradient_accumulation_steps")
+        if micro is None and steps is None:
+            expected: str = "untouched"
+        elif micro is not None and steps is not None and micro[0] * steps[0] == micro[1] * steps[1]:
+            expected = "preserved"
+        else:
+            expected = "changed"
+        if proposal.effective_batch != expected:
+            where = f"RecoveryPlan.proposals.{proposal.proposal_id}.effective_batch"
+            raise InvalidValue(where, expected=expected, got=proposal.effective_batch)
 
     def _check_authority(self, proposal: Proposal) -> None:
         """A proposal changes only controls that were found, where they were found, and is as strict as they are."""
@@ -174,5 +224,25 @@ class RecoveryPlan(Record):
         raise NotFound(f"no proposal {proposal_id[:100]!r} in this plan", expected=f"one of: {known}")
 
     def candidate_config(self, proposal_id: str) -> dict[str, Any]:
-        """Return the whole configuration that a proposal would run with."""
-        return apply_changes(self.source.config, self.proposal(proposal_id).changes)
+        """Return the whole configuration that a proposal would run with, its floats as they were recorded."""
+        made: dict[str, Any] = restore_floats(
+            apply_changes(self.source.config, self.proposal(proposal_id).changes), self.source.float_paths
+        )
+        return made
+
+
+def control_steps(source: Source, minimum_progress_steps: int) -> int:
+    """Return the steps of the control trial: past the last seen step and the largest gap between two of them.
+
+    Never fewer than a full run has to make: a run that logged nothing, or logged epochs, says little about the
+    optimizer step at which it died, and a control that stops too early would pass for the wrong reason.
+    """
+    return max((source.last_step or 0) + source.logging_gap + 2, minimum_progress_steps)
+
+
+def _number(value: Any) -> float:
+    """Return a count however the configuration spells it; NaN, which equals nothing, for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

@@ -65,7 +65,9 @@ class Change(Record):
     @property
     def words(self) -> str:
         """The change as ``path: before -> after``."""
-        return f"{'.'.join(self.path)}: {_short(self.before)} → {_short(self.after)}"
+        path = ".".join(self.path)
+        path = path if len(path) <= 80 else f"{path[:39]}…{path[-40:]}"
+        return f"{path}: {_short(self.before)} → {_short(self.after)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from watcherml.sealed.fields import (
     Bound,
     CampaignId,
     Digest,
+    FloatPaths,
     Identity,
     Json,
     MetricName,
@@ -34,8 +35,8 @@ Role = Literal["control", "probe", "full", "confirmation"]
 class TrialRequest(Record):
     """A sealed order. The worker echoes its digest, so that a result can belong to nothing else.
 
-    ``proposal_id`` is None for the control. ``max_steps`` None means the configured length. Holds no paths of
-    this machine; those stand in ``Launch``.
+    ``proposal_id`` is None for the control. ``float_paths`` are whole numbers of ``config`` that are floats.
+    ``max_steps`` None means the configured length. Holds no paths of this machine; those stand in ``Launch``.
     """
 
     KIND: ClassVar[str] = "trial-request"
@@ -50,6 +51,7 @@ class TrialRequest(Record):
     source_run_id: RunId
     proposal_id: ProposalId | None
     config: Json
+    float_paths: FloatPaths
     config_digest: Digest
     environment: Environment
     entrypoint: TrainingEntrypoint

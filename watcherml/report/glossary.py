@@ -98,6 +98,7 @@ _REASONS = {
     "gpu_seconds_exhausted": "The campaign's GPU time was used up.",
     "integration_error": "The tool itself failed; nothing is claimed.",
     "control_missing": "The contract asks for a control trial, and none was run.",
+    "workload_changed": "Code, data or packages changed while the campaign ran, so its trials cannot be compared.",
     "workload_differs": "The control ran other code, data or model, or elsewhere: restore them, or prepare again.",
     "control_failed_differently": "The unchanged configuration failed, but not the way the source run did.",
     "broken_chain": "The parts on record do not belong together, so nothing is claimed.",

@@ -148,7 +148,7 @@ def _number(value: float, path: str) -> str:
         return "0"  # also for -0.0, as ECMAScript prints it
     sign = "-" if value < 0 else ""
     # repr gives the shortest digits that round-trip, which are the digits ECMAScript asks for.
-    mantissa, _, exponent = repr(abs(value)).partition("e")
+    mantissa, _, exponent = float.__repr__(abs(value)).partition("e")  # a subclass may print itself otherwise
     whole, _, fraction = mantissa.partition(".")
     fraction = "" if fraction == "0" else fraction
     digits = (whole + fraction).lstrip("0")

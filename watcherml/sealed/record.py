@@ -52,8 +52,8 @@ class Record:
         """Raise ``InvalidValue`` if a rule across fields is broken; the default has none."""
 
     def __eq__(self, other: object) -> bool:
-        # By digest, not by ==, to which True is 1.
-        return type(self) is type(other) and isinstance(other, Record) and self.digest == other.digest
+        # By digest, which covers the kind, and not by ==, to which True is 1.
+        return isinstance(other, Record) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -181,8 +181,9 @@ def _coerce(annotation: Any, value: Any, path: str, from_json: bool) -> Any:
     if origin is Annotated:
         inner, *marks = get_args(annotation)
         if any(isinstance(mark, JsonMarker) for mark in marks):
-            canonical_bytes(value, path)  # refuses what JSON cannot say
-            return freeze(value)
+            frozen = freeze(value)  # first, so that what is checked is what is kept
+            canonical_bytes(frozen, path)  # refuses what JSON cannot say
+            return frozen
         value = _coerce(inner, value, path, from_json)
         for mark in marks:
             if value is not None and not mark.holds(value):
@@ -236,7 +237,7 @@ def _coerce_plain(annotation: Any, value: Any, path: str, from_json: bool) -> An
             return annotation.from_data(value, path)
         raise InvalidRecord(path, expected=f"a {annotation.__name__}", got=_describe(value))
     if annotation is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _finite(value):
             raise InvalidRecord(path, expected="a finite number", got=_describe(value))
         return float(value)
     if annotation in (int, str, bool):
@@ -249,6 +250,16 @@ def _coerce_plain(annotation: Any, value: Any, path: str, from_json: bool) -> An
     raise TypeError(f"{path}: no decoder for {annotation!r}")
 
 
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond every double
+        return False
+
+
 def _describe(value: Any) -> str:
-    text = repr(thaw(value))
+    try:
+        text = repr(thaw(value))
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        text = "a number of thousands of digits"
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"

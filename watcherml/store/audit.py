@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watcherml.errors import NotFound, NotOnRecord
@@ -54,15 +54,21 @@ class Audit:
             ).fetchall()
         return [str(row[0]) for row in rows]
 
-    def add_campaign(self, campaign_id: str, project: str, source_run_id: str, plan_digest: str, at: float) -> bool:
-        """Open a campaign; False if the id is taken."""
+    def open_campaign(
+        self, row: Row, documents: list[tuple[str, str, str]], happened: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> bool:
+        """Open a campaign with its documents and first events, in one transaction; False if the id is taken."""
         with self._database.writing() as connection:
-            if connection.execute("SELECT 1 FROM campaigns WHERE campaign_id = ?", (campaign_id,)).fetchone():
+            name, at = row["campaign_id"], row["created_at"]
+            if connection.execute("SELECT 1 FROM campaigns WHERE campaign_id = ?", (name,)).fetchone():
                 return False
             connection.execute(
-                "INSERT INTO campaigns VALUES (?, ?, ?, ?, ?)",
-                (campaign_id, project, source_run_id, plan_digest, at),
+                "INSERT INTO campaigns VALUES (:campaign_id, :project, :source_run_id, :plan_digest, :created_at)", row
             )
+            for digest, kind, document in documents:
+                _put(connection, digest, kind, document, at, name)
+            for event, body in happened:
+                _event(connection, name, event, body, at)
         return True
 
     def add_event(self, campaign_id: str, kind: str, body: Mapping[str, Any], at: float) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.machinery
 import inspect
 import os
 import sys
@@ -98,21 +99,54 @@ def code_files(project_root: Path) -> dict[str, str]:
     Installed packages and this package itself are not the project's code, even if they lie under its root.
     """
     root = project_root.resolve()
-    own = Path(watcherml.__file__).resolve().parent
     found: dict[str, str] = {}
     for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        if not isinstance(name, str) or not name.endswith(".py"):
-            continue
-        path = Path(name).resolve()
-        if not path.is_relative_to(root) or path.is_relative_to(own) or any(part in _INSTALLED for part in path.parts):
-            continue
-        try:
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError:
-            continue  # deleted since it was imported: it is missing from the list, and so does not match
-        found[path.relative_to(root).as_posix()] = f"sha256:{content}"
+        measured = _digest_of(getattr(module, "__file__", None), root)
+        if measured is not None:
+            found[measured[0]] = measured[1]
     return dict(sorted(found.items()))
+
+
+def watch_imports(project_root: Path) -> dict[str, str]:
+    """Return a dict that fills with the digest of each project file at the moment it is imported.
+
+    A module that training imports late may be edited before the trial ends; what ran is what was there then.
+    """
+    finder = _Digester(project_root.resolve())
+    sys.meta_path.insert(0, finder)
+    return finder.files
+
+
+class _Digester:
+    """A finder that finds nothing: it looks at what the others are about to load."""
+
+    def __init__(self, root: Path) -> None:
+        self.files: dict[str, str] = {}
+        self._root = root
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Note the file of a module that is about to be imported, if it is the project's."""
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+            measured = None if spec is None else _digest_of(spec.origin, self._root)
+        except Exception:  # noqa: BLE001 - the import itself says what is wrong
+            return
+        if measured is not None:
+            self.files.setdefault(*measured)
+
+
+def _digest_of(file: Any, root: Path) -> tuple[str, str] | None:
+    """Return a source file's path relative to the root and its digest, None for what is not the project's."""
+    if not isinstance(file, str) or not file.endswith(".py"):
+        return None
+    path, own = Path(file).resolve(), Path(watcherml.__file__).resolve().parent
+    if not path.is_relative_to(root) or path.is_relative_to(own) or any(part in _INSTALLED for part in path.parts):
+        return None
+    try:
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None  # deleted since it was imported: it is missing from the list, and so does not match
+    return path.relative_to(root).as_posix(), f"sha256:{content}"
 
 
 def _refuse(expected: str, got: str, remedy: str = "") -> None:

@@ -25,6 +25,7 @@ from watcherml.recorder.resupply import resupply
 from watcherml.recorder.run import Run
 from watcherml.recorder.steps import StepCounter, count_here
 from watcherml.sealed.device import Device
+from watcherml.sealed.floats import restore_floats
 from watcherml.sealed.record import thaw
 from watcherml.trials import loading, measure, observe
 from watcherml.trials.paths import GUARD, TrialPaths
@@ -98,16 +99,17 @@ def _attempt(
         with _on_device(request.device, attempt, counter) as enter:
             loading.arrange(root, request.entrypoint.working_directory)
             traits.watch()  # before the entrypoint's module may build a model
-            config = resupply(thaw(request.config), launch.secrets, os.environ)
+            config = resupply(config_of(request), launch.secrets, os.environ)
+            imported = loading.watch_imports(root)
             function = loading.load(request.entrypoint)
-            attempt.files = loading.code_files(root)
+            attempt.files = {**loading.code_files(root), **imported}
             counter.watch()
             try:
                 with enter():
                     returned = function(config=config, max_steps=request.max_steps)
             finally:
-                # What training imported on its way counts too; a file that was edited meanwhile keeps its first digest.
-                attempt.files = {**loading.code_files(root), **attempt.files}
+                # What training imported on its way counts too, with the content that it had when it was imported.
+                attempt.files = {**loading.code_files(root), **attempt.files, **imported}
             attempt.metrics = measure.metrics_of(returned)
             attempt.outcome = "completed"
     except InvalidValue as error:
@@ -155,11 +157,16 @@ def _on_device(wanted: Device, attempt: _Attempt, counter: StepCounter) -> Itera
         yield nullcontext
 
 
+def config_of(request: TrialRequest) -> Any:
+    """Return the configuration as it was recorded, whole floats included."""
+    return restore_floats(thaw(request.config), request.float_paths)
+
+
 def _open_run(request: TrialRequest, launch: Launch) -> Run:
     # Trial runs are ordinary runs of the store; the supervisor records what happened even if this one cannot.
     run = Run(
         launch.project,
-        thaw(request.config),
+        config_of(request),
         launch.store_path,
         role="trial",
         run_id=request.run_id,

@@ -9,6 +9,8 @@ from watcherml.protocol.result import MeasuredIdentity, Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
 
+MEMORY_TOLERANCE = 0.02
+
 
 def binding_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
     """Return the checks that tie request and result to the contract, the source, the candidate, and each other."""
@@ -25,6 +27,8 @@ def binding_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
         check.holds("binding.candidate", "a proposal of the plan, none for a control", named, belongs),
         check.equal("binding.candidate_config", required, request.config_digest),
         check.equal("binding.config", request.config_digest, config_digest(request.config)),
+        check.holds("binding.floats", "the floats of the source's configuration", len(request.float_paths),
+                    request.float_paths == plan.source.float_paths),
         check.equal("binding.environment", {} if proposal is None else dict(proposal.environment),
                     dict(request.environment)),
         check.equal("binding.entrypoint", contract.entrypoint, request.entrypoint),
@@ -47,24 +51,30 @@ def proposal_of(plan: RecoveryPlan, trial: Trial) -> Proposal | None:
     return next((one for one in plan.proposals if one.proposal_id == trial.request.proposal_id), None)
 
 
-def approvals(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], proposal: Proposal) -> tuple[str, ...]:
-    """Return who approved a proposal of this very plan, in alphabetical order."""
+def approvals(
+    plan: RecoveryPlan, authorizations: tuple[Authorization, ...], proposal: Proposal, before: float | None = None
+) -> tuple[str, ...]:
+    """Return who approved a proposal of this very plan (by ``before``, seconds since 1970), in alphabetical order."""
     bound = (plan.digest, proposal.proposal_id, proposal.digest)
     return tuple(
         sorted(
             one.approved_by
             for one in authorizations
             if (one.plan_digest, one.proposal_id, one.proposal_digest) == bound
+            and (before is None or one.approved_at <= before)
         )
     )
 
 
-def authority_check(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], proposal: Proposal) -> Check:
-    """Check that a proposal was allowed to run: automatic, or approved by an authorization bound to it."""
+def authority_check(
+    plan: RecoveryPlan, authorizations: tuple[Authorization, ...], proposal: Proposal, before: float | None = None
+) -> Check:
+    """Check that a proposal was allowed to run: automatic, or approved before by an authorization bound to it."""
     if proposal.authority == "automatic":
         return check.holds("authority", "automatic, or approved by a person", "automatic", True)
-    by = approvals(plan, authorizations, proposal)
-    return check.holds("authority", "approved by a person", f"approved by {by[0]}" if by else None, bool(by))
+    by = approvals(plan, authorizations, proposal, before)
+    required = "approved by a person before it ran"
+    return check.holds("authority", required, f"approved by {by[0]}" if by else None, bool(by))
 
 
 _NOTHING_MEASURED = MeasuredIdentity(None, None, None, None, None)
@@ -76,9 +86,13 @@ def device_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
     checks = [check.equal("device.kind", required.kind, device.kind if device else None)]
     if required.kind == "cuda":
         checks.append(check.equal("device.name", required.name, device.name if device else None))
-    if required.kind == "simulated":
+    if required.kind != "none" and required.budget_bytes is not None:
         budget = device.budget_bytes if device else None
-        checks.append(check.equal("device.budget_bytes", required.budget_bytes, budget))
+        # Two drivers may report the memory of one model of GPU a little differently; a declared budget is exact.
+        slack = 0 if required.kind == "simulated" else int(required.budget_bytes * MEMORY_TOLERANCE)
+        near = budget is not None and abs(budget - required.budget_bytes) <= slack
+        words = f"{required.budget_bytes} bytes" + (f" within {MEMORY_TOLERANCE:.0%}" if slack else "")
+        checks.append(check.holds("device.budget_bytes", words, budget, near))
     return tuple(checks)
 
 
@@ -91,10 +105,19 @@ def identity_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...
     if recorded is not None and "dataset_fingerprint" not in declared:
         # The failed run recorded its data, so a trial on other data is a trial of another workload.
         checks.append(check.equal("identity.dataset_fingerprint", recorded, measured.dataset_fingerprint))
-    files = None if measured.code is None else measured.code.files
-    for path, digest in plan.contract.code.files.items():
-        checks.append(check.equal(f"code.{path}"[:400], digest, None if files is None else files.get(path)))
-    return tuple(checks)
+    return (*checks, _code_check(plan, measured))
+
+
+def _code_check(plan: RecoveryPlan, measured: MeasuredIdentity) -> Check:
+    sealed = plan.contract.code.files
+    required = f"{len(sealed)} sealed file{'' if len(sealed) == 1 else 's'} with their contents"
+    if measured.code is None:
+        return check.holds("code", required, None, False)
+    wrong = sorted(path for path, digest in sealed.items() if measured.code.files.get(path) != digest)
+    shown = (
+        "the same" if not wrong else f"{wrong[0]} is {'another' if wrong[0] in measured.code.files else 'not loaded'}"
+    )
+    return check.holds("code", required, shown, not wrong)
 
 
 def _length(plan: RecoveryPlan, role: str) -> object:

@@ -20,6 +20,8 @@ from watcherml.verdict.bindings import (
 
 # Controls that every trial's process can look at, so that a change of them counts only if it was seen to act.
 ALWAYS_READ_BACK = (ALLOCATOR,)
+# What ending a trial and collecting its report may take beyond its timeout and grace.
+END_SECONDS = 60.0
 _BATCH = "micro_batch_size"
 
 
@@ -32,7 +34,7 @@ def contract_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...
     """Return the checks of a full or confirmation trial beyond its bindings, in the order in which a person reads."""
     return (
         *_candidate_checks(plan, authorizations, trial),
-        *_outcome_checks(plan, trial.result),
+        *_outcome_checks(plan, trial),
         *progress_checks(plan, trial.result),
         *(_guard_check(guard, trial.result) for guard in plan.contract.verification.metric_guards),
         *_peak_checks(plan, trial.result),
@@ -46,7 +48,7 @@ def probe_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], 
     return (
         *binding_checks(plan, trial),
         *_candidate_checks(plan, authorizations, trial),
-        *_outcome_checks(plan, trial.result),
+        *_outcome_checks(plan, trial),
         check.holds("probe.steps", "at least 1 step", steps, bool(steps)),
         *identity_checks(plan, trial.result),
         *_peak_checks(plan, trial.result),
@@ -58,7 +60,7 @@ def _candidate_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, .
     if proposal is None:
         return ()  # which the binding of the candidate has refused
     return (
-        authority_check(plan, authorizations, proposal),
+        authority_check(plan, authorizations, proposal, trial.result.started_at),
         _cause_check(plan, proposal),
         *_update_checks(plan, authorizations, proposal, trial.result),
         *_knob_checks(proposal, trial.result),
@@ -85,7 +87,7 @@ def _update_checks(
     missing = plan.contract.permissions.missing_for(
         approval=True, semantic=any(name in SEMANTIC_TRAITS for name in new), high_risk=False
     )
-    approved = bool(approvals(plan, authorizations, proposal)) and not missing
+    approved = bool(approvals(plan, authorizations, proposal, result.started_at)) and not missing
     required = "nothing that makes it another update, or a permission and a person's approval"
     return (check.holds("update", required, ", ".join(new) or "nothing", not new or approved),)
 
@@ -103,12 +105,25 @@ def _knob_checks(proposal: Proposal, result: TrialResult) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _outcome_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
+def _outcome_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
+    result, allowed = trial.result, trial.request.timeout_seconds + trial.request.grace_seconds + END_SECONDS
     return (
         check.equal("outcome", "completed", result.outcome),
         check.holds("execution", "an execution id of the worker", result.execution_id, True),
+        _exit_check(result),
+        check.holds("duration", f"at most {allowed:g} s", result.wall_seconds, result.wall_seconds <= allowed),
         *device_checks(plan, result),
     )
+
+
+def _exit_check(result: TrialResult) -> Check:
+    """Check that nothing else in the result contradicts its ending well."""
+    signs = [
+        *([f"exit code {result.exit_code}"] if result.exit_code != 0 else []),
+        *([result.exit_signal] if result.exit_signal else []),
+        *([f"a failure: {result.failure.exception_type}"] if result.failure is not None else []),
+    ]
+    return check.holds("exit", "exit code 0, no signal, no failure", ", ".join(signs)[:300] or "so it was", not signs)
 
 
 def progress_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:

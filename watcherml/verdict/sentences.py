@@ -55,9 +55,14 @@ def verified(
 def _control(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> str:
     if not plan.contract.control:
         return " The control trial was switched off."
-    again = sum(one.request.role == "control" and judge_control(plan, one).finding == "reproduced" for one in trials)
-    return (
-        " The control reproduced it before and after."
-        if again > 1
-        else " The control reproduced it once, at the beginning."
-    )
+    answers = [
+        (judge_control(plan, one).finding, one.result.started_at) for one in trials if one.request.role == "control"
+    ]
+    starts = [one.result.started_at for one in trials if one.request.role == "confirmation"]
+    reproduced = [at for finding, at in answers if finding == "reproduced"]
+    before, after = any(at <= min(starts) for at in reproduced), any(at >= max(starts) for at in reproduced[1:])
+    silent = sum(finding == "inconclusive" for finding, _ in answers)
+    unheard = f" {silent} other control{'' if silent == 1 else 's'} gave no answer." if silent else ""
+    if before and after:
+        return f" The control reproduced it before and after.{unheard}"
+    return f" The control reproduced it once, {'at the beginning' if before else 'but not before'}.{unheard}"

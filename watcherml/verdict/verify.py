@@ -9,19 +9,22 @@ never pass, and one check that does not pass is enough:
    contract
 4. ``authorization``: each is bound to this plan and to one of its proposals
 5. ``binding.plan``, ``binding.contract``, ``binding.source``, ``binding.candidate``, ``binding.candidate_config``,
-   ``binding.config``, ``binding.environment``, ``binding.entrypoint``, ``binding.progress_metric``, ``binding.device``,
-   ``binding.max_steps``, ``binding.timeout``, ``binding.grace``, ``binding.request``, ``binding.trial_id``,
-   ``binding.run_id``: every trial of the campaign belongs to this plan and to its candidate
+   ``binding.config``, ``binding.floats``, ``binding.environment``, ``binding.entrypoint``,
+   ``binding.progress_metric``, ``binding.device``, ``binding.max_steps``, ``binding.timeout``, ``binding.grace``,
+   ``binding.request``, ``binding.trial_id``, ``binding.run_id``: every trial of the campaign belongs to this plan and
+   to its candidate
 6. for the control: ``device.kind``, ``device.name``, ``device.budget_bytes``, ``identity``, ``code`` (the source's
    device and workload), ``control.outcome``, ``control.failure_class``, ``control.requested_bytes``, ``control.phase``,
    ``control``: the unchanged configuration failed the same way in a fresh process, and never passed
-7. ``probe``: the candidate survived a probe, where the contract has one for it
-8. for the candidate's full trial and for each of its confirmations (one lost with its supervisor proves nothing either
-   way): ``authority``; ``cause`` (not ruled out by the diagnosis); ``update`` (the same update, or approved);
-   ``knob`` (the change was seen to take effect, or cannot be seen); ``outcome``, ``execution``; device;
+7. ``probe``: the candidate survived every probe of it, and had one where the contract has one for it
+8. for each full trial and each confirmation of the candidate (one lost with its supervisor proves nothing either way):
+   ``authority``; ``cause`` (not ruled out by the diagnosis); ``update`` (the same update, or approved); ``knob`` (the
+   change was seen to take effect, or cannot be seen); ``outcome``, ``execution``, ``exit``, ``duration``; device;
    ``progress.steps``, ``progress.metric``, ``progress.claim``; ``metric`` (every guard); ``peak_bytes``; identity; code
-9. ``same_code``: full trial and confirmations ran the same contents of every project file that any of them loaded
-10. ``confirmations``: exactly as many as the contract requires
+9. ``order``: control, probe, full trial and confirmations were started in that order
+10. ``same_code``, ``same_workload``: no file of the project had two contents in the trials of the campaign, late
+   imports included, and neither data nor packages nor model two identities
+11. ``confirmations``: exactly as many as the contract requires
 
 Whether the change acts on a diagnosed cause is said in ``cause_addressed``. Everything is recomputed from the values;
 no flag inside them is trusted.
@@ -29,6 +32,7 @@ no flag inside them is trusted.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from watcherml.protocol.authorization import Authorization
@@ -39,12 +43,13 @@ from watcherml.protocol.verdict import Check, Ending, Status, Verdict
 from watcherml.verdict import check, sentences
 from watcherml.verdict.bindings import authority_check
 from watcherml.verdict.chain import chain_checks, in_order
-from watcherml.verdict.control import judge_control
+from watcherml.verdict.control import Finding, judge_control
 from watcherml.verdict.eligible import contract_checks, probe_checks
 from watcherml.verdict.rank import rank
+from watcherml.verdict.workload import same_workload
 
 # Goes up with every change of the checks, the ranking or the reason codes.
-VERIFIER_VERSION = 1
+VERIFIER_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def _find(campaign_id: str, case: _Case, ending: Ending) -> _Finding:
     if not case.plan.proposals:
         sentence = "No supported change of this configuration could help; see what was considered and why not."
         return _Finding("not_recovered", "no_supported_intervention", sentence, checks)
-    if case.plan.contract.control:
+    if case.plan.contract.control or case.of("control"):
         refused, more = _control(case)
         checks += more
         if refused is not None:
@@ -127,12 +132,14 @@ def _control(case: _Case) -> tuple[tuple[Status, str, str] | None, tuple[Check, 
     """Return why the control allows no verdict (None if it does), and its checks.
 
     There may be several controls: one that was lost, and one at the end. One that passed always counts: then the
-    failure comes and goes, and no change of the configuration can be given credit for its absence.
+    failure comes and goes, and no change of the configuration can be given credit for its absence. So does one that
+    failed in another way, or on another workload; only one that gave no answer is passed over beside one that did.
     """
     required = "reproduces the failure, and never passes"
     judged = [judge_control(case.plan, one) for one in case.trials if one.request.role == "control"]
     found = {one.finding: one for one in reversed(judged)}
-    decisive = found.get("passed") or found.get("reproduced") or (judged[-1] if judged else None)
+    order: tuple[Finding, ...] = ("passed", "another_workload", "different", "reproduced", "inconclusive")
+    decisive = next((found[one] for one in order if one in found), None)
     if decisive is None:
         missing = (check.holds("control", required, None, False),)
         return (
@@ -162,12 +169,25 @@ def _candidates(case: _Case, checks: tuple[Check, ...]) -> _Finding:
 
 
 def _confirmed_checks(case: _Case, ranked: Ranked, confirmations: tuple[Trial, ...]) -> tuple[Check, ...]:
-    full = next(one for one in case.trials if one.request.trial_id == ranked.trial_id)
+    fulls = case.of("full", ranked.proposal_id)
     found = _probe(case, ranked.proposal_id)
-    found += _named("full", contract_checks(case.plan, case.authorizations, full))
-    for number, one in enumerate(confirmations, 1):
-        found += _named(f"confirmation {number}", contract_checks(case.plan, case.authorizations, one))
-    return (*found, _same_code((full, *confirmations)), _complete(case, confirmations))
+    for name, trials in (("full", fulls), ("confirmation", confirmations)):
+        for number, one in enumerate(trials, 1):
+            prefix = name if len(trials) == 1 else f"{name} {number}"
+            found += _named(prefix, contract_checks(case.plan, case.authorizations, one))
+    return (*found, _in_sequence(case, ranked.proposal_id), *same_workload(case.trials), _complete(case, confirmations))
+
+
+def _in_sequence(case: _Case, proposal_id: str) -> Check:
+    """Check that each stage was started no earlier than the one before it; trials without a start prove nothing."""
+    stages = [
+        sorted(one.result.started_at for one in case.of("control"))[:1],
+        *([one.result.started_at for one in case.of(role, proposal_id)] for role in ("probe", "full", "confirmation")),
+    ]
+    seen = [stage for stage in stages if stage]
+    ordered = all(max(earlier) <= min(later) for earlier, later in itertools.pairwise(seen))
+    required = "control, probe, full trial, confirmations"
+    return check.holds("order", required, "in that order" if ordered else "in another order", ordered)
 
 
 def _complete(case: _Case, confirmations: tuple[Trial, ...]) -> Check:
@@ -179,20 +199,9 @@ def _probe(case: _Case, proposal_id: str) -> tuple[Check, ...]:
     if case.plan.contract.probe_candidates == 0:
         return ()
     probes = case.of("probe", proposal_id)
-    passed = [one for one in probes if check.all_pass(probe_checks(case.plan, case.authorizations, one))]
+    passed = tuple(one for one in probes if check.all_pass(probe_checks(case.plan, case.authorizations, one)))
     observed = None if not probes else f"{len(passed)} of {len(probes)} passed"
-    return (check.holds("probe", "at least one that passes", observed, bool(passed)),)
-
-
-def _same_code(trials: tuple[Trial, ...]) -> Check:
-    """Check that no file of the project had two contents in the trials that loaded it, late imports included."""
-    contents: dict[str, set[str]] = {}
-    for one in trials:
-        code = one.result.identity.code if one.result.identity else None
-        for path, content in (code.files if code else {}).items():
-            contents.setdefault(path, set()).add(content)
-    differing = sorted(path for path, found in contents.items() if len(found) > 1)
-    return check.holds("same_code", "one content of each file", differing[0] if differing else "one", not differing)
+    return (check.holds("probe", "at least one, and each passes", observed, bool(probes) and passed == probes),)
 
 
 def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[Ranked, ...]) -> _Finding:
@@ -203,9 +212,11 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
     runs = plan.contract.verification.confirmation_runs
     required = f"a candidate with a full trial and {runs} confirmations that pass"
     evidence: tuple[Check, ...] = (*checks, check.holds("confirmed candidate", required, "none", False))
-    evidence += (_same_code(fulls + confirmations),) if confirmations else ()
+    same = same_workload(case.trials)
+    evidence += same
     for ranked in eligible:
-        found = (*_probe(case, ranked.proposal_id), _complete(case, case.of("confirmation", ranked.proposal_id)))
+        complete = _complete(case, case.of("confirmation", ranked.proposal_id))
+        found = (*_probe(case, ranked.proposal_id), _in_sequence(case, ranked.proposal_id), complete)
         evidence += _named(f"candidate {ranked.proposal_id}", found)
     for one in fulls + confirmations:
         found = contract_checks(plan, case.authorizations, one)
@@ -214,7 +225,12 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
         for one in probes:
             found = probe_checks(plan, case.authorizations, one)
             evidence += _named(f"probe {one.request.proposal_id}", found)
-    code, sentence = _furthest(case, bool(eligible))
+    changed = "; ".join(check.broken(same))
+    code, sentence = (
+        ("workload_changed", f"The workload changed while the campaign ran ({changed}).")
+        if changed
+        else _furthest(case, bool(eligible))
+    )
     return _Finding("not_recovered", code, f"{sentence} {shown}", evidence)
 
 

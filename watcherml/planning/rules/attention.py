@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watcherml.planning.rules.draft import Draft, Drafts, Situation, change, left_out
 from watcherml.planning.spelling import spelled, value_of
+from watcherml.planning.wording import shown
 from watcherml.protocol.proposal import Capability
 
 BACKEND = "attention_backend"
@@ -30,7 +31,7 @@ def _backend(control: Capability | None) -> Drafts:
     if spelled(control, "flash_attention_2") is not None:
         title = "Use flash attention, if its package is installed"
         return [_draft("attention-flash", title, control, "flash_attention_2", tier=20)], []
-    return left_out(BACKEND, f"{'.'.join(control.path)} cannot say sdpa; declare the control that can.")
+    return left_out(BACKEND, f"{shown(control.path)} cannot say sdpa; declare the control that can.")
 
 
 def _switch(control: Capability | None) -> Drafts:

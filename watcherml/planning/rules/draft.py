@@ -8,6 +8,7 @@ from typing import Any
 
 from watcherml.errors import InvalidValue
 from watcherml.planning.spelling import spelled
+from watcherml.planning.wording import brief, cut, shown
 from watcherml.protocol.plan import AUTHORITIES, RISKS, Skipped, Source
 from watcherml.protocol.proposal import Authority, Capability, Change, EffectiveBatch, Risk
 from watcherml.sealed.device import DeviceKind
@@ -75,16 +76,17 @@ def change(capability: Capability, after: Any) -> Change:
     """
     raw = spelled(capability, after)
     if raw is None:
-        where = ".".join(capability.path)
         raise InvalidValue(
-            f"config.{where}"[:400], expected=f"a key that can say {after!r}", got=repr(capability.value)
+            f"config.{shown(capability.path)}",
+            expected=f"a key that can say {brief(after)}",
+            got=brief(thaw(capability.value)),
         )
     return Change(capability.name, capability.path, thaw(capability.value), raw)
 
 
 def left_out(capability: str, reason: str) -> Drafts:
     """Return no draft and the reason."""
-    return [], [Skipped(capability, reason[:2000])]
+    return [], [Skipped(capability, cut(reason))]
 
 
 def combine(first: Draft, second: Draft, tier: float) -> Draft:

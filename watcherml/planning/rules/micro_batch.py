@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from watcherml.planning.controls_batch import batch_caution
 from watcherml.planning.equivalence import (
     accumulation_for,
     changes_update,
@@ -14,7 +17,15 @@ from watcherml.protocol.proposal import Authority, Capability
 
 NAME = "micro_batch_size"
 _EVIDENCE = ("EV-1", "EV-6")
-_NO_CONTROL = "Changes the effective batch: no accumulation control could be used."
+
+
+@dataclass(frozen=True)
+class _Rung:
+    """The present micro-batch and a smaller one."""
+
+    size: int
+    micro: int
+    tier: float
 
 
 def drafts(situation: Situation) -> Drafts:
@@ -26,23 +37,23 @@ def drafts(situation: Situation) -> Drafts:
     if size == 1:
         return left_out(NAME, "The micro-batch size is 1 already.")
     accumulation = situation.found.get("gradient_accumulation_steps")
-    made = []
-    for rung, micro in enumerate(divisors_down(size)):
-        made.append(_rung(situation, batch, accumulation, size, micro, tier=1 + 2 * rung))
-    return made, []
+    caution = batch_caution(situation.source.config, batch, accumulation is not None)
+    rungs = [_Rung(size, micro, tier=1 + 2 * rung) for rung, micro in enumerate(divisors_down(size))]
+    return [_draft(situation, batch, accumulation, rung, caution) for rung in rungs], []
 
 
-def _rung(
-    situation: Situation, batch: Capability, accumulation: Capability | None, size: int, micro: int, tier: float
+def _draft(
+    situation: Situation, batch: Capability, accumulation: Capability | None, rung: _Rung, caution: str
 ) -> Draft:
     traits = situation.source.traits
+    size, micro, tier = rung.size, rung.micro, rung.tier
     share = f"Activations of {micro} instead of {size} samples at a time."
     authority: Authority = "approval_required" if traits else "automatic"
     if accumulation is None:
         sentences = update_sentences(traits, micro) if traits else ()
         return Draft(
             f"batch-{micro}", f"Lower the micro-batch from {size} to {micro}", (change(batch, micro),), (batch,),
-            "changed", "micro_batch_ladder", _EVIDENCE, share, (_NO_CONTROL, *sentences), tier,
+            "changed", "micro_batch_ladder", _EVIDENCE, share, (caution, *sentences), tier,
             least_authority=authority, changes_update=changes_update(traits),
         )  # fmt: skip
     before = int(value_of(accumulation))
@@ -50,6 +61,7 @@ def _rung(
     return Draft(
         f"batch-{micro}x{steps}", f"Micro-batch {micro}, accumulated {steps} times",
         (change(batch, micro), change(accumulation, steps)), (batch, accumulation), "preserved", "micro_batch_ladder",
-        _EVIDENCE, f"{share} The effective batch stays {size * before}.", update_sentences(traits, micro), tier,
+        _EVIDENCE, f"{share} The effective batch stays {size * before}.",
+        (*([caution] if caution else []), *update_sentences(traits, micro)), tier,
         least_authority=authority, changes_update=changes_update(traits),
     )  # fmt: skip

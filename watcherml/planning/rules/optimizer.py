@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watcherml.planning.rules.draft import Draft, Drafts, Situation, change, left_out
 from watcherml.planning.spelling import spelled, value_of
+from watcherml.planning.wording import shown
 
 NAME = "optimizer_bits"
 _TARGET = 8
@@ -21,7 +22,7 @@ def drafts(situation: Situation) -> Drafts:
     if reason:
         return left_out(NAME, reason)
     if spelled(control, _TARGET) is None:
-        return left_out(NAME, f"{'.'.join(control.path)} cannot say {_TARGET}; declare the control that can.")
+        return left_out(NAME, f"{shown(control.path)} cannot say {_TARGET}; declare the control that can.")
     draft = Draft(
         "optimizer-8bit", f"Keep optimizer state in 8 bits instead of {bits}", (change(control, _TARGET),), (control,),
         "untouched", "optimizer_bits", ("EV-1", "EV-6"),

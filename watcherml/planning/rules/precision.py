@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watcherml.planning.rules.draft import Draft, Drafts, Situation, change, left_out
 from watcherml.planning.spelling import spelled, value_of
+from watcherml.planning.wording import shown
 from watcherml.protocol.proposal import Capability
 
 NAME = "precision"
@@ -39,7 +40,7 @@ def drafts(situation: Situation) -> Drafts:
     if known is not None and not known:
         return left_out(NAME, "The device computes no half precision natively.")
     wanted = "bf16 or fp16" if known is None else " or ".join(known)
-    return left_out(NAME, f"{'.'.join(control.path)} cannot say {wanted}; declare the control that can.")
+    return left_out(NAME, f"{shown(control.path)} cannot say {wanted}; declare the control that can.")
 
 
 def _can_say(control: Capability, value: str) -> bool:
