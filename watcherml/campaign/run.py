@@ -13,7 +13,7 @@ from watcherml.campaign.ledger import Ledger
 from watcherml.platform import make_private_dir, write_atomically
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.request import Launch, TrialRequest
-from watcherml.protocol.result import TrialResult
+from watcherml.protocol.result import Trial, TrialResult
 from watcherml.protocol.verdict import Ending, RecoveryChain, Verdict
 from watcherml.recorder import ids
 from watcherml.trials.runner import Executor
@@ -54,10 +54,11 @@ class CampaignRun:
         ranked: list[str] | None = None
         while True:
             trials = self.ledger.trials()
-            # What the trials settle is settled, also if the last of them used up a limit.
             step = decide(self.plan, self.authorizations, self.rejected, trials)
-            if not isinstance(step, Ending):
-                step = self._cut_short() or step
+            cut = self._cut_short()
+            # What is verified stays so, also if its last trial used up a limit; a cut settles nothing else.
+            if cut is not None and not (isinstance(step, Ending) and self._verified(trials, step)):
+                step = cut
             if isinstance(step, Ending):
                 return self.conclude(step)
             if step.role == "confirmation":
@@ -78,6 +79,10 @@ class CampaignRun:
         write_atomically(folder / "recovery-result.json", chain.to_json().encode())
         self.ledger.finish(chain)
         return verdict
+
+    def _verified(self, trials: tuple[Trial, ...], ending: Ending) -> bool:
+        found = verify(self.ledger.campaign_id, self.plan, self.authorizations, trials, ending)
+        return found.status == "verified"
 
     def _cut_short(self) -> Ending | None:
         if self._interrupted() or self.ledger.stop_requested():
