@@ -194,4 +194,5 @@ def test_what_was_seen_is_said_shortly_and_keeps_the_key():
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=9), lambda inner: st.lists(inner)
                     | st.dictionaries(st.text(max_size=9), inner), max_leaves=12))  # fmt: skip
 def test_any_configuration_can_be_read(config):
-    traits_of({"config": config}, (), None)
+    names = [one.name for one in traits_of({"config": config}, (), None)]
+    assert len(set(names)) == len(names) and set(names) <= {"batch_norm", "in_batch_negatives", "mean_of_means"}

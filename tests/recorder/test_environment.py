@@ -216,6 +216,6 @@ def test_requirements_of_facts_of_an_earlier_version():
 def test_pip_reads_the_requirements(site):
     for name, version in {"a-b": "1.0.post1", "c": "2!1.0rc1+local.1"}.items():
         install(site, name, version)
-    for line in environment.requirements(environment.collect()).splitlines():
-        if not line.startswith("#"):
-            Requirement(line.partition("  #")[0])
+    lines = environment.requirements(environment.collect()).splitlines()
+    read = {str(Requirement(line.partition("  #")[0])) for line in lines if not line.startswith("#")}
+    assert {"a-b==1.0.post1", "c==2!1.0rc1+local.1"} <= read

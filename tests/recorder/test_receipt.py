@@ -233,6 +233,7 @@ def test_a_closed_stream_object_is_left_alone(monkeypatch):
     stream.close()
     monkeypatch.setattr(sys, "stdout", stream)
     receipt.show(receipt.make(row(), {}))
+    assert sys.stdout is stream and stream.closed
 
 
 # -- the peak ---------------------------------------------------------------------------------------------------

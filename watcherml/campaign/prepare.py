@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from watcherml.campaign.source import shortfall_of
 from watcherml.contract import limits
 from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import RecoveryContract, VerificationRequirements
@@ -126,7 +127,7 @@ def source_of(row: Mapping[str, Any], capsule: Capsule, declarations: Mapping[st
     """Return what the plan keeps of a failed run; ``InvalidValue`` names a wrong declaration of the workload."""
     evidence = {piece.id: piece.data for piece in capsule.evidence}
     state, framework = evidence["EV-2"] or {}, evidence["EV-6"] or {}
-    memory, shortfall = capsule.memory, capsule.diagnosis.shortfall_bytes
+    memory = capsule.memory
     return Source(
         run_id=row["run_id"],
         project=row["project"],
@@ -137,7 +138,7 @@ def source_of(row: Mapping[str, Any], capsule: Capsule, declarations: Mapping[st
         last_step=capsule.failure.step,
         logging_gap=int(state.get("logging_gap", 0)),
         requested_bytes=memory.requested_bytes,
-        shortfall_bytes=None if shortfall is None else max(0, shortfall),
+        shortfall_bytes=shortfall_of(capsule),
         slack_bytes=memory.reserved_unallocated_bytes,
         phase=capsule.failure.phase,
         dataset_fingerprint=row["facts"].get("dataset", {}).get("fingerprint"),

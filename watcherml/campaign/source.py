@@ -37,7 +37,7 @@ def disagreements(plan: RecoveryPlan, capsule: Capsule) -> list[Disagreement]:
         ("plan.source.capsule_digest", capsule.digest, source.capsule_digest),
         ("plan.source.failure_class", capsule.failure.class_, source.failure_class),
         ("plan.source.requested_bytes", capsule.memory.requested_bytes, source.requested_bytes),
-        ("plan.source.shortfall_bytes", _shortfall(capsule), source.shortfall_bytes),
+        ("plan.source.shortfall_bytes", shortfall_of(capsule), source.shortfall_bytes),
         ("plan.source.slack_bytes", capsule.memory.reserved_unallocated_bytes, source.slack_bytes),
         ("plan.source.phase", capsule.failure.phase, source.phase),
         ("plan.source.last_step", capsule.failure.step, source.last_step),
@@ -84,7 +84,8 @@ def differences(expected: Any, got: Any, path: str) -> Iterator[Disagreement]:
         yield Disagreement(path, _shown(expected), _shown(got))
 
 
-def _shortfall(capsule: Capsule) -> int | None:
+def shortfall_of(capsule: Capsule) -> int | None:
+    """Return the bytes that were missing as a plan keeps them: never negative, None where they are not known."""
     missing = capsule.diagnosis.shortfall_bytes
     return None if missing is None else max(0, missing)
 

@@ -25,7 +25,6 @@ from watcherml.sealed.device import Device
 OOM_CLASSES = ("cuda_out_of_memory", "simulated_out_of_memory")
 _RECENT_POINTS = 200
 _RECENT_SAMPLES = 60
-_RECENT_CELLS = 200
 
 # Returns the cells executed so far, or None outside a notebook.
 History = Callable[[], "list[dict[str, Any]] | None"]

@@ -10,16 +10,15 @@ from watcherml.errors import InvalidValue
 from watcherml.planning.capability import BY_ALIAS, BY_NAME, Control, naming_key, normalised
 from watcherml.planning.controls_reading import sayable
 from watcherml.planning.wording import brief, shown
-from watcherml.protocol.plan import AUTHORITIES
+from watcherml.protocol.plan import AUTHORITIES, RISKS
 from watcherml.protocol.proposal import Authority, Capability, Risk
 
 DeclaredAuthority = Literal["automatic", "approval_required", "forbidden"]
 
 MAX_PATH = 16  # keys; a capability cannot hold a longer path
 # Declared beside the capabilities, but about the training as a whole and read elsewhere.
-RESERVED = ("workload",)
-_AUTHORITIES: tuple[DeclaredAuthority, ...] = ("automatic", "approval_required", "forbidden")
-_RISKS: tuple[Risk, ...] = ("low", "medium", "high")
+WORKLOAD = "workload"
+_AUTHORITIES: tuple[DeclaredAuthority, ...] = (*AUTHORITIES, "forbidden")
 _KEYS = ("path", "authority", "risk", "semantic")
 _TIGHTEN = "A declaration can only tighten; leave it out to keep the default."
 
@@ -51,7 +50,7 @@ def read_declarations(declarations: Mapping[str, Any] | None) -> dict[str, Decla
     if declarations is not None and not isinstance(declarations, Mapping):
         raise InvalidValue("capabilities.*", expected="an object with an object for each capability",
                            got=brief(declarations), remedy='Write {"precision": {"path": ["dtype"]}}.')  # fmt: skip
-    given = {name: value for name, value in (declarations or {}).items() if name not in RESERVED}
+    given = {name: value for name, value in (declarations or {}).items() if name != WORKLOAD}
     for name in given:
         if name not in BY_NAME:
             word = name[:80] if isinstance(name, str) else brief(name)
@@ -98,7 +97,7 @@ def _declaration(control: Control, value: Any) -> Declaration:
     made = Declaration(
         path=None if path is None else _path(f"{field}.path", path),
         authority=control.authority if authority == "forbidden" else authority,
-        risk=_stricter(f"{field}.risk", value.get("risk"), control.risk, _RISKS),
+        risk=_stricter(f"{field}.risk", value.get("risk"), control.risk, RISKS),
         semantic=control.semantic or bool(semantic),
         forbidden=authority == "forbidden",
     )
@@ -144,7 +143,7 @@ def _compact(key: str) -> str:
 def _stricter_than(other: Control, made: Declaration) -> bool:
     return (
         AUTHORITIES.index(other.authority) > AUTHORITIES.index(made.authority)
-        or _RISKS.index(other.risk) > _RISKS.index(made.risk)
+        or RISKS.index(other.risk) > RISKS.index(made.risk)
         or (other.semantic and not made.semantic)
     )
 

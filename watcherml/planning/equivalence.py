@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from watcherml.errors import InvalidValue
+from watcherml.planning.controls_declared import WORKLOAD
 from watcherml.planning.traits_seen import leaves, trait_of_leaf
 from watcherml.planning.wording import brief, shown, shown_value
 from watcherml.protocol.plan import Trait
 from watcherml.protocol.proposal import SEMANTIC_TRAITS, UpdateTrait
 from watcherml.sealed.record import thaw
 
-DECLARATION = "workload"
 _NAMES: tuple[UpdateTrait, ...] = get_args(UpdateTrait)
 
 
@@ -108,16 +108,16 @@ def traits_of(config: Mapping[str, Any], seen_modules: tuple[str, ...], declarat
 
 def declared_traits(declarations: Mapping[str, Any] | None) -> tuple[UpdateTrait, ...]:
     """Return the traits that the declarations name; ``InvalidValue`` names a wrong one."""
-    given = (declarations or {}).get(DECLARATION, {})
+    given = (declarations or {}).get(WORKLOAD, {})
     if not isinstance(given, Mapping):
-        raise InvalidValue(f"capabilities.{DECLARATION}", expected="an object", got=brief(given, 120))
+        raise InvalidValue(f"capabilities.{WORKLOAD}", expected="an object", got=brief(given, 120))
     for key, value in given.items():
         if key not in _NAMES:
             word = key[:80] if isinstance(key, str) else brief(key)
-            raise InvalidValue(f"capabilities.{DECLARATION}.{word}", expected="one of " + ", ".join(_NAMES),
+            raise InvalidValue(f"capabilities.{WORKLOAD}.{word}", expected="one of " + ", ".join(_NAMES),
                                got=brief(key))  # fmt: skip
         if value is not True:
-            raise InvalidValue(f"capabilities.{DECLARATION}.{key}", expected="true", got=brief(value),
+            raise InvalidValue(f"capabilities.{WORKLOAD}.{key}", expected="true", got=brief(value),
                                remedy="A declaration can only tighten; leave it out instead.")  # fmt: skip
     return tuple(name for name in _NAMES if given.get(name) is True)
 

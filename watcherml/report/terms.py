@@ -8,7 +8,7 @@ from typing import Literal
 from watcherml.contract.contract import RecoveryContract
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.proposal import Proposal
-from watcherml.report.safe import one_line, shorten
+from watcherml.report.safe import one_line
 from watcherml.report.units import format_bytes, format_count, format_number, format_seconds, plural
 from watcherml.sealed.device import Device
 
@@ -178,11 +178,6 @@ def entrypoint_sentence(contract: RecoveryContract) -> str:
     """Return which function is run, and where."""
     target, folder = one_line(contract.entrypoint.target, 160), one_line(contract.entrypoint.working_directory, 160)
     return target if folder in (".", "") else f"{target} in {folder}"
-
-
-def short_digest(digest: str) -> str:
-    """Return the first twelve digits of a digest, enough to compare by eye."""
-    return shorten(digest, 20) if len(digest) < 71 else digest[7:19]
 
 
 def budget_sentence(plan: RecoveryPlan) -> str:

@@ -80,13 +80,6 @@ def format_time(seconds: float | None, missing: str = NOT_STATED) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def format_percent(part: float | None, whole: float | None) -> str:
-    """Return a share such as ``64 %``, or an empty string where it cannot be computed."""
-    if part is None or not whole or not math.isfinite(part):
-        return ""
-    return f"{100 * part / whole:.0f} %"
-
-
 def plural(count: int, one: str, many: str = "") -> str:
     """Return the count with its noun: ``1 trial``, ``3 trials``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
