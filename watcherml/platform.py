@@ -60,6 +60,18 @@ def is_alive(process: ProcessId) -> bool:
         return False
 
 
+def pid_runs(pid: int) -> bool:
+    """Tell whether a process of this number runs here; a zombie has ended."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
 def become_subreaper() -> bool:
     """Make orphaned descendants children of this process (Linux); False where that does not exist."""
     if not sys.platform.startswith("linux"):

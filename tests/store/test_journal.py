@@ -221,3 +221,49 @@ def test_fold_is_the_callers_transaction(storage, run):
             1 / 0  # noqa: B018
     storage.runs.fold(run.run_id)
     assert len(storage.get_metrics(run.run_id)) == 1
+
+
+UNTIL_TOLD = """
+import sys
+from watcherml.store.journal import open_spool
+from pathlib import Path
+spool = open_spool(Path(sys.argv[1]), sys.argv[2], False)
+key = spool.key_of("child")
+for number in range(100):
+    spool.put(key, float(number), None, 1.0)
+print(flush=True)
+input()
+for number in range(100, 200):
+    spool.put(key, float(number), None, 1.0)
+"""
+
+
+def test_what_a_living_child_writes_after_the_runs_end_is_kept(storage, run):
+    child = subprocess.Popen(
+        [sys.executable, "-c", UNTIL_TOLD, str(storage.runs.spool_folder), run.run_id],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    child.stdout.readline()
+    run.log_metric("parent", 1.0)
+    run.finish()
+    assert sum(point["name"] == "child" for point in storage.get_metrics(run.run_id)) == 100
+    child.communicate(b"\n")
+    points = [point["value"] for point in storage.get_metrics(run.run_id) if point["name"] == "child"]
+    assert points == [float(number) for number in range(200)]
+
+
+def test_a_journal_goes_only_after_its_points_are_committed(storage, run, monkeypatch):
+    for step in range(50):
+        run.log_metric("loss", float(step), step=step)
+    run._spool.close()
+    seen = []
+    unlink = type(storage.path).unlink
+
+    def look(path, *arguments, **options):
+        if path.suffix == ".points":
+            seen.append(len(Storage(storage.path).runs.metrics(run.run_id)))
+        return unlink(path, *arguments, **options)
+
+    monkeypatch.setattr(type(storage.path), "unlink", look)
+    storage.runs.end(run.run_id, "success", "", 1.0, None)
+    assert seen == [50]

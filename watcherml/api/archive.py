@@ -290,6 +290,15 @@ def _inside(name: str, error: InvalidValue) -> InvalidRecord:
 
 def _refuse_taken(connection: sqlite3.Connection, run_id: str, storage: Storage) -> None:
     row = connection.execute("SELECT origin FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    # Commands take ids of runs and of campaigns alike, and a trial's run may have been pruned.
+    other = connection.execute(
+        "SELECT 'a campaign' FROM campaigns WHERE campaign_id = ?1 UNION SELECT 'a trial' FROM trials WHERE run_id = ?1"
+        " OR trial_id = ?1 UNION SELECT 'an imported campaign' FROM imports WHERE campaign_id = ?1",
+        (run_id,),
+    ).fetchone()
+    if row is None and other is not None:
+        raise InvalidValue(f"run {run_id}", expected=f"an id that is free in {storage.path}", got=f"one of {other[0]}",
+                           remedy="Give it another one with --as NEW_ID.")  # fmt: skip
     if row is not None:
         whose = "recorded here" if row[0] == "here" else "imported from another file"
         raise InvalidValue(

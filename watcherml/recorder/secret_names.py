@@ -23,7 +23,7 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _MAX_NAME = 200
 
 _ALONE = words_of(
-    "password passwd passphrase passcode pwd psw secret apikey authtoken accesstoken secretkey accesskey privatekey"
+    "password passwd passphrase passcode pwd psw pw secret apikey authtoken accesstoken secretkey accesskey privatekey"
     " clientsecret authkey storagekey accountkey pgpassword pgpass"
 )
 _BEFORE_KEY = words_of(
@@ -50,6 +50,12 @@ _OF_TEXT = words_of(
 )
 _OF_DATA = words_of("public primary foreign cache sort partition row group index dict state attention num")
 _TAIL = words_of("value val b64 base64 plain plaintext")
+# What people write behind a secret's name to tell one from another.
+_VARIANTS = words_of(
+    "v old new prod production dev test staging live sandbox backup main default read write ro rw string"
+)
+# A word that ends so is one, whatever it is run together with: mysecret, DBPASSWORD, rootpw.
+_ENDINGS = ("password", "passwd", "passphrase", "secret", "apikey", "encryptionkey", "dbpw", "rootpw", "userpw")
 _PLURAL = {
     "passwords": "password", "secrets": "secret", "tokens": "token", "keys": "key", "credentials": "credential",
     "cookies": "cookie", "passphrases": "passphrase", "apikeys": "apikey",
@@ -107,6 +113,14 @@ def _words(name: str) -> list[str]:
     words = [word.lower() for word in _WORDS.findall(name[-_MAX_NAME:])]
     while words and (words[-1].isdigit() or (words[-1] in _TAIL and len(words) > 1)):
         words.pop()
+    while len(words) > 1 and words[-1] in _VARIANTS and _plain(words[-2]) in _ALONE | {"token", "key"}:
+        words.pop()
     if words:
-        words[-1] = _PLURAL.get(words[-1], words[-1])
+        words[-1] = _plain(words[-1])
     return words
+
+
+def _plain(word: str) -> str:
+    """Return a word in the singular, and a run-together one as the secret that it ends in."""
+    word = _PLURAL.get(word, word)
+    return "secret" if word not in _ALONE and word.endswith(_ENDINGS) else word

@@ -105,7 +105,7 @@ def _fold(copy: sqlite3.Connection, spool_folder: Path, run_id: str) -> None:
     copy.execute("SAVEPOINT points")
     try:
         # final: a record that is not finished must not hide those after it, and this copy is not kept.
-        journal.fold(copy, spool_folder, run_id, final=True)
+        journal.fold(copy, spool_folder, run_id, final=frozenset(spool_folder.glob(f"{run_id}.*")))
     except OSError:
         copy.execute("ROLLBACK TO points")  # files of somebody else; what is in the database is still shown
     copy.execute("RELEASE points")

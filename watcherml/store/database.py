@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from watcherml.errors import NotAStore, StoreError
 from watcherml.platform import make_private_dir
+from watcherml.store import forks
 from watcherml.store.connect import begin_immediate, enter_wal, is_busy, leave_wal, open_file
 from watcherml.store.filesystem import Place, place_of
 from watcherml.store.header import Header, beside, read_header, what_it_is
@@ -110,7 +111,7 @@ class Database:
         """
         self._require()
         try:
-            with self._reader() as connection:
+            with forks.kept_out(), self._reader() as connection:
                 yield connection
         except OSError as error:
             raise StoreError("cannot read the store", got=str(error), remedy=_READ_REMEDY) from error
@@ -129,6 +130,11 @@ class Database:
                 expected=f"a folder without {OLDER_FILE_NAME}",
                 remedy="Record into another folder: --data-dir or WATCHERML_DIR. This one stays readable.",
             )
+        with forks.kept_out(), self._transaction() as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             self._prepare()
             connection = self._connect()
@@ -259,10 +265,13 @@ class Database:
     def _prepare(self) -> None:
         if self._ready_in == os.getpid() and self.path.exists():
             return
-        if not self.folder.is_dir():
-            make_private_dir(self.folder)
         ignore = self.folder / ".gitignore"
-        if not ignore.exists() or not ignore.stat().st_size:  # a full disk leaves it empty
+        # Only in a folder that is ours: in a project's root it would hide the project. A full disk leaves it empty.
+        ours = not self.folder.is_dir() or self.folder.name == ".watcherml"
+        make_private_dir(self.folder)
+        if ours and not ignore.exists():
+            ignore.touch(0o600)
+        if ignore.exists() and not ignore.stat().st_size:
             ignore.write_text("*\n")
         if self.path.is_dir():
             raise _not_a_store(self.path, what_it_is(self.path))

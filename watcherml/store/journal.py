@@ -7,11 +7,13 @@ double or lose one.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from watcherml.platform import pid_runs
 from watcherml.store.spool import HAS_STEP, HEADER, MARK_AT, RECORD, AppendSpool, MappedSpool, Spool
 
 _CHUNK_BYTES = 1 << 18
@@ -25,26 +27,30 @@ def open_spool(folder: Path, run_id: str, plain: bool) -> Spool:
     return AppendSpool(folder, run_id) if plain else MappedSpool(folder, run_id)
 
 
-def fold(connection: sqlite3.Connection, folder: Path, run_id: str, *, final: bool = False) -> int:
+def finished(folder: Path, run_id: str) -> frozenset[Path]:
+    """Return the files of a run that nobody writes any more: this process's own, and those of processes that are gone.
+
+    A child may go on logging after its parent has ended the run, and a run may be called dead by mistake; what a living
+    process writes is never taken away.
+    """
+    found = [path for suffix in ("points", "names", "jsonl") for path in folder.glob(f"{run_id}.*.{suffix}")]
+    pids = {path: path.name.removeprefix(f"{run_id}.").partition(".")[0].partition("-")[0] for path in found}
+    running = {pid: pid.isdecimal() and int(pid) != os.getpid() and pid_runs(int(pid)) for pid in set(pids.values())}
+    return frozenset(path for path in found if not running[pids[path]])
+
+
+def fold(connection: sqlite3.Connection, folder: Path, run_id: str, *, final: frozenset[Path] = frozenset()) -> int:
     """Move a run's new points into the metrics table, inside the caller's transaction; returns how many.
 
-    A record that is being written stops its file until the next call. ``final`` says that nobody writes any more: then
-    what was never finished is passed over, and so is a torn last line.
+    A record that is being written stops its file until the next call. In the files of ``final`` nobody writes any more:
+    there, what was never finished is passed over.
     """
     moved = 0
     for path in sorted(folder.glob(f"{run_id}.*.points")):
-        moved += _fold_points(connection, path, run_id, final)
+        moved += _fold_points(connection, path, run_id, path in final)
     for path in sorted(folder.glob(f"{run_id}.*.jsonl")):
         moved += _fold_lines(connection, path, run_id)
     return moved
-
-
-def discard(connection: sqlite3.Connection, folder: Path, run_id: str) -> None:
-    """Remove the files of a run that has ended and been folded in this transaction."""
-    for pattern in ("points", "names", "jsonl"):
-        for path in folder.glob(f"{run_id}.*.{pattern}"):
-            path.unlink(missing_ok=True)
-    connection.execute("DELETE FROM spools WHERE run_id = ?", (run_id,))
 
 
 def _fold_points(connection: sqlite3.Connection, path: Path, run_id: str, final: bool) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from watcherml.errors import NotFound
+from watcherml.errors import NotFound, StoreError
 from watcherml.store.database import Database
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Runs:
         """
         from watcherml.store import journal
 
+        done = journal.finished(self.spool_folder, run_id)
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE runs SET status = ?, end_reason = ?, ended_at = ?, heartbeat_at = ?,"
@@ -107,8 +108,13 @@ class Runs:
                 " WHERE run_id = ? AND (status = 'running' OR (status = 'killed' AND ? <> 'killed'))",
                 (status, reason, at, at, last_step, None if receipt is None else json.dumps(receipt), run_id, status),
             )
-            journal.fold(connection, self.spool_folder, run_id, final=True)
-            journal.discard(connection, self.spool_folder, run_id)
+            journal.fold(connection, self.spool_folder, run_id, final=done)
+        # Only now are the points safe; a file that outlives a crash here has been folded and is not folded again.
+        for path in done:
+            path.unlink(missing_ok=True)
+        with self._database.writing() as connection:
+            names = [(run_id, path.name) for path in done]
+            connection.executemany("DELETE FROM spools WHERE run_id = ? AND file = ?", names)
 
     def reconcile(self, is_alive: Callable[[ProcessId], bool], now: float) -> list[str]:
         """End the runs whose process is gone, keeping their last heartbeat as the end; returns their ids."""
@@ -125,8 +131,11 @@ class Runs:
         for row in rows:
             judged = judge(row, is_alive, now)
             if judged is not None:
-                self.end(row["run_id"], *judged, min(now, row["heartbeat_at"]), row["last_step"])
-                self._learn_last_step(row["run_id"])
+                try:
+                    self.end(row["run_id"], *judged, min(now, row["heartbeat_at"]), row["last_step"])
+                    self._learn_last_step(row["run_id"])
+                except (ValueError, StoreError):
+                    continue  # a damaged journal of one run must not hide the others; it is tried again next time
                 found.append(row["run_id"])
         return found
 
@@ -250,12 +259,15 @@ class Runs:
     def set_checksum(self, row: int, sha256: str) -> None:
         """Add the checksum of a file that took its time."""
         with self._database.writing() as connection:
-            connection.execute("UPDATE artifacts SET sha256 = ? WHERE rowid = ?", (sha256, row))
+            connection.execute("UPDATE artifacts SET sha256 = ? WHERE artifact_id = ?", (sha256, row))
 
     def artifacts(self, run_id: str) -> list[Row]:
         """Return a run's artifact references."""
         with self._database.reading() as connection:
-            rows = connection.execute("SELECT * FROM artifacts WHERE run_id = ? ORDER BY at", (run_id,)).fetchall()
+            rows = connection.execute(
+                "SELECT run_id, path, size_bytes, sha256, at FROM artifacts WHERE run_id = ? ORDER BY at, artifact_id",
+                (run_id,),
+            ).fetchall()
         return [dict(row) for row in rows]
 
 

@@ -96,6 +96,7 @@ CREATE TABLE gpu_samples (
 CREATE INDEX gpu_samples_by_run ON gpu_samples (run_id, at);
 
 CREATE TABLE artifacts (
+    artifact_id INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL REFERENCES runs (run_id),
     path TEXT NOT NULL,
     size_bytes INTEGER NOT NULL,

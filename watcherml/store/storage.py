@@ -7,10 +7,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from watcherml.errors import StoreError
 from watcherml.store.database import Database, locate
 from watcherml.store.runs import Row, Runs
 
@@ -80,9 +82,13 @@ class Storage:
             pass
 
     def settle(self) -> None:
-        """Reconcile runs whose process is gone, if the store can be written; otherwise leave it as it is."""
+        """Reconcile runs whose process is gone, if the store can be written; otherwise leave it as it is.
+
+        Somebody who only wants to read is not kept from it by a full disk or a lock that does not open.
+        """
         if self.writable:
-            self.runs.reconcile(self.alive, self.clock())
+            with suppress(StoreError):
+                self.runs.reconcile(self.alive, self.clock())
 
     def fold(self, run_id: str) -> None:
         """Bring a run's journal into the database if there is one and the store can be written.

@@ -71,6 +71,7 @@ CREATE INDEX gpu_samples_by_run ON gpu_samples (run_id, at);
 -- A column cannot lose its NOT NULL in place.
 ALTER TABLE artifacts RENAME TO artifacts_of_schema_1;
 CREATE TABLE artifacts (
+    artifact_id INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL REFERENCES runs (run_id),
     path TEXT NOT NULL,
     size_bytes INTEGER NOT NULL,
