@@ -36,7 +36,10 @@ def full_run(storage, folder, run_id="whole-run"):
     (folder / "model.bin").write_bytes(CHECKPOINT)
     storage.runs.add_artifact(run_id, str(folder / "model.bin"), len(CHECKPOINT), "ab" * 32, 1000.5)
     with storage.database.writing() as connection:
-        connection.execute("INSERT INTO artifacts VALUES (?, 'later.bin', 5, NULL, 1001.0)", (run_id,))
+        connection.execute(
+            "INSERT INTO artifacts (run_id, path, size_bytes, sha256, at) VALUES (?, 'later.bin', 5, NULL, 1001.0)",
+            (run_id,),
+        )
         connection.execute("UPDATE runs SET title = 'my best run' WHERE run_id = ?", (run_id,))
         connection.execute("DELETE FROM samples WHERE run_id = ?", (run_id,))
         connection.execute("INSERT INTO samples (run_id, at, cpu_percent, rss_bytes) VALUES (?, 5.0, 12.5, 1000)",

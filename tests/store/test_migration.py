@@ -68,11 +68,12 @@ def test_everything_is_there_after_the_migration(tmp_path, wal):
     path = old_store.make(tmp_path, wal)
     tables = ("samples", "blobs", "capsules", "cells", "records", "campaigns", "events", "trials", "trial_ends",
               "verdicts", "spools", "artifacts")  # fmt: skip
-    before = {name: raw(path, f"SELECT * FROM {name}") for name in (*tables, "runs")}
+    columns = {name: ", ".join(row[1] for row in raw(path, f"PRAGMA table_info({name})")) for name in (*tables, "runs")}
+    before = {name: raw(path, f"SELECT {columns[name]} FROM {name}") for name in columns}
     views = {name: raw(path, f"SELECT * FROM {name}") for name in ("campaign_summary", "trial_summary", "cell_history")}
     storage = move(tmp_path)
     for name, rows in before.items():
-        assert [row[: len(rows[0])] for row in raw(path, f"SELECT * FROM {name}")] == rows, name
+        assert raw(path, f"SELECT {columns[name]} FROM {name}") == rows, name
     for name, rows in views.items():
         assert [row[: len(rows[0])] for row in raw(path, f"SELECT * FROM {name}")] == rows, name
     assert {row["origin"] for row in storage.list_runs()} == {"here"}

@@ -16,6 +16,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from watcherml.recorder.redact import findings, placeholder, redact_text
+from watcherml.store.gate import opened
 from watcherml.store.storage import Storage
 
 _CONTEXT_CHARACTERS = 24
@@ -104,7 +105,7 @@ def _files(folder: Path) -> Iterator[Finding]:
 
 
 def _in_file(path: Path) -> Iterator[tuple[str, str, str]]:
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         if path.suffix == ".json" and path.stat().st_size <= _MAX_DOCUMENT_BYTES:
             yield from _found(stream.read())
             return

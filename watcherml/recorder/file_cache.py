@@ -8,10 +8,13 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from watcherml.errors import StoreError
 from watcherml.recorder.file_tree import Entry, Hashed
+from watcherml.store.gate import inside, let_go
 
 # A file as young as its entry may change again within one tick of the file system's clock, and look the same.
 RACY_NS = 2_000_000_000
@@ -61,8 +64,9 @@ class TreeCache:
         try:
             path = cache_file()
             if not _is_inside(path, root):
-                self._connection = _open(path)
-        except (OSError, sqlite3.Error, RuntimeError):  # RuntimeError: there is no home folder
+                with inside():
+                    self._connection = _open(path)
+        except (OSError, sqlite3.Error, RuntimeError, StoreError):  # RuntimeError: there is no home folder
             self._connection = None
 
     def known(self, folder: str) -> dict[bytes, Known]:
@@ -70,10 +74,11 @@ class TreeCache:
         if self._connection is None:
             return {}
         try:
-            rows = self._connection.execute(
-                "SELECT name, stamp, sha256 FROM files JOIN folders USING (folder_id) WHERE path = ?",
-                (os.fsencode(folder),),
-            ).fetchall()
+            with inside():
+                rows = self._connection.execute(
+                    "SELECT name, stamp, sha256 FROM files JOIN folders USING (folder_id) WHERE path = ?",
+                    (os.fsencode(folder),),
+                ).fetchall()
         except sqlite3.Error as error:
             self._give_up(error)
             return {}
@@ -91,7 +96,7 @@ class TreeCache:
         if not kept:
             return
         try:
-            with self._connection as connection:
+            with inside(), self._connection as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.executemany(
                     "INSERT OR IGNORE INTO folders (path) VALUES (?)", {(folder,) for folder, *_ in kept}
@@ -109,7 +114,8 @@ class TreeCache:
     def close(self) -> None:
         """Let go of the file."""
         if self._connection is not None:
-            self._connection.close()
+            with suppress(StoreError), inside():
+                self._connection.close()
             self._connection = None
 
     def _give_up(self, error: sqlite3.Error) -> None:
@@ -129,7 +135,7 @@ def _open(path: Path) -> sqlite3.Connection | None:
     try:
         status = os.fstat(handle)
     finally:
-        os.close(handle)
+        let_go(handle)
     if os.name != "nt" and (status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022):
         return None  # somebody else could put hashes into it
     if status.st_size > MAX_CACHE_BYTES:

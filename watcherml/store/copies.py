@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from watcherml.store import journal
+from watcherml.store.gate import opened
 from watcherml.store.header import beside, read_header
 from watcherml.store.migrate import schema_version, upgrade
 
@@ -139,7 +140,8 @@ def _copy(path: Path) -> sqlite3.Connection:
             return _to_memory(source)
     with tempfile.TemporaryDirectory(prefix="watcherml-read-") as folder:
         for one in (path, *logs):
-            shutil.copyfile(one, Path(folder) / one.name)
+            with opened(one) as source_file, (Path(folder) / one.name).open("wb") as target:
+                shutil.copyfileobj(source_file, target)
         with closing(sqlite3.connect(Path(folder) / path.name)) as source:
             return _to_memory(source)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from watcherml.errors import NotAStore, StoreError
 from watcherml.platform import make_private_dir
-from watcherml.store import forks
+from watcherml.store import gate
 from watcherml.store.connect import begin_immediate, enter_wal, is_busy, leave_wal, open_file
 from watcherml.store.filesystem import Place, place_of
 from watcherml.store.header import Header, beside, read_header, what_it_is
@@ -111,7 +111,7 @@ class Database:
         """
         self._require()
         try:
-            with forks.kept_out(), self._reader() as connection:
+            with gate.inside(), self._reader() as connection:
                 yield connection
         except OSError as error:
             raise StoreError("cannot read the store", got=str(error), remedy=_READ_REMEDY) from error
@@ -130,7 +130,7 @@ class Database:
                 expected=f"a folder without {OLDER_FILE_NAME}",
                 remedy="Record into another folder: --data-dir or WATCHERML_DIR. This one stays readable.",
             )
-        with forks.kept_out(), self._transaction() as connection:
+        with gate.inside(), self._transaction() as connection:
             yield connection
 
     @contextmanager
@@ -280,7 +280,7 @@ class Database:
             raise PermissionError(errno.EROFS, "it is read-only for this user", str(self.path))
         if not self.path.exists():
             # Made by us with its permissions before SQLite opens it, so that it is never readable by others.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            gate.let_go(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         self._refuse_foreign()
         self._choose_journal()
         with closing(self._connect()) as connection:

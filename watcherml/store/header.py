@@ -6,6 +6,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from watcherml.store.gate import opened
+
 # The layout is that of https://www.sqlite.org/fileformat.html, section 1.3.
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -22,7 +24,7 @@ class Header(NamedTuple):
 
 def read_header(path: Path) -> Header | None:
     """Return the header of a SQLite file, None for any other content; raises OSError where it cannot be read."""
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         data = stream.read(_HEADER_BYTES)
     if len(data) < _HEADER_BYTES or not data.startswith(_MAGIC):
         return None
@@ -35,7 +37,7 @@ def what_it_is(path: Path) -> str:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             return "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
-        with path.open("rb") as stream:
+        with opened(path) as stream:
             head = stream.read(_HEADER_BYTES)
     except OSError as error:
         return f"a file that cannot be read ({error.strerror})"

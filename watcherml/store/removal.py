@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from watcherml.sealed.fields import CampaignId, Count, Digest, Items, Line, Name, RunId, Text, Timestamp
 from watcherml.sealed.record import Record
 from watcherml.store.database import Database
+from watcherml.store.gate import inside
 from watcherml.store.portable import digests_in
 
 _POINT_BYTES, _SAMPLE_BYTES = 28, 90  # a row with its header and its share of the indexes, as measured
@@ -243,7 +244,7 @@ def free_bytes(database: Database) -> int:
 def give_back(database: Database) -> str:
     """Shrink the database to what is in it; returns why not, in words, or an empty text."""
     try:
-        with closing(_writable(database)) as connection:
+        with inside(), closing(_writable(database)) as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.OperationalError as error:

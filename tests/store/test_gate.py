@@ -8,7 +8,7 @@ import time
 import pytest
 
 import watcherml
-from watcherml.store import forks
+from watcherml.store import gate
 from watcherml.store.storage import Storage
 
 
@@ -48,11 +48,11 @@ def test_a_fork_waits_for_a_thread_inside_and_not_for_ever(tmp_path, monkeypatch
     thread = threading.Thread(target=stay)
     thread.start()
     inside.wait(5)
-    monkeypatch.setattr(forks, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(gate, "_PATIENCE_SECONDS", 0.3)
     began = time.monotonic()
-    forks._before()
+    gate._before()
     assert time.monotonic() - began >= 0.3
-    forks._after_in_parent()
+    gate._after_in_parent()
     leave.set()
     thread.join()
     taken = threading.Event()
@@ -61,10 +61,10 @@ def test_a_fork_waits_for_a_thread_inside_and_not_for_ever(tmp_path, monkeypatch
         with storage.database.writing():
             taken.set()
 
-    forks._before()
+    gate._before()
     threading.Thread(target=enter, daemon=True).start()
     assert not taken.wait(0.2)  # nobody gets in while the process is being forked
-    forks._after_in_parent()
+    gate._after_in_parent()
     assert taken.wait(5)
     with sqlite3.connect(storage.database.path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
