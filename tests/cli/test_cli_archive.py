@@ -269,5 +269,7 @@ def test_pack_says_how_it_is_opened_and_verify_reads_it(case, watcher, tmp_path)
     empty.create()
     watcher(empty, "pack", "--out", "empty.zip")
     code, document = verified(watcher, empty, "empty.zip")
-    assert code == 4 and document["sentence"].startswith("A whole store")
+    assert code == 0 and "This store packed it" in document["sentence"] and not document["verified"]
+    code, document = verified(watcher, case.storage, "empty.zip")
+    assert code == 4 and "has not packed it" in document["sentence"]
     assert watcher(tmp_path / "nothing", "pack", "--out", "n.zip")[0] == 1

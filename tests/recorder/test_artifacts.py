@@ -286,3 +286,10 @@ def test_a_terminal_shows_progress_and_cleans_its_line(storage, tmp_path):
 @pytest.mark.parametrize(("terminal", "quiet"), [(False, False), (True, True)])
 def test_a_pipe_or_a_quiet_run_shows_none(storage, tmp_path, terminal, quiet):
     assert finish_on(storage, tmp_path, terminal=terminal, quiet=quiet) == ""
+
+
+def test_a_file_that_has_changed_since_it_was_logged_is_not_read_at_all(tmp_path):
+    (tmp_path / "f").write_bytes(b"one")
+    found = artifacts.look(tmp_path / "f")
+    (tmp_path / "f").write_bytes(b"other")
+    assert artifacts._file_checksum(found) is None and found.done_bytes == 0

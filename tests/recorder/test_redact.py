@@ -44,6 +44,12 @@ def test_what_only_looks_like_a_secret_stays(text):
     assert redact_text(text) == text
 
 
+def test_only_the_value_is_taken_out():
+    assert redact_text("""f("password: 'swordfish' ", "other")""") == """f("password: '[redacted]' ", "other")"""
+    assert redact_text("mysql -u me -pswordfish runs") == "mysql -u me -p[redacted] runs"
+    assert redact_text("secret: |\n  a\n  b\nport: 1") == "secret: |\n  [redacted]\nport: 1"
+
+
 CONFIGS = {
     "by its name": ({"hub": {"api_key": "plain-words"}}, ["hub.api_key"]),
     "in a list of that name": ({"api_keys": ["one two", "three"]}, ["api_keys[0]", "api_keys[1]"]),
@@ -119,7 +125,25 @@ def test_a_value_that_this_process_knows_is_taken_out_of_plain_words_too(monkeyp
             st.sampled_from([*KEYS.values(), *(text for text, _ in IN_CONTEXT.values()), *INNOCENT]),
             st.text(max_size=12),
             st.sampled_from(
-                ["password=", "token: ", '"api_key": "', "--secret ", "://", "@", "&key=", "[redacted]", "="]
+                [
+                    "password=",
+                    "token: ",
+                    '"api_key": "',
+                    "--secret ",
+                    "://",
+                    "@",
+                    "&key=",
+                    "[redacted]",
+                    "=",
+                    "curl -u a:",
+                    "name: pw, value: ",
+                    "(",
+                    "['",
+                    "'",
+                    "\n  ",
+                    "|\n",
+                    "login(",
+                ]
             ),
         ),
         max_size=6,
@@ -139,6 +163,9 @@ parts = ["password=", "key=key=", "a", "A", "0", "://", "://a:", "sk-", "eyJ.", 
     "AKIAABCDEFGHIJKLMNOP ", "cookie: ", "[redacted]", "[redacted:", "user:pass@", "=?&key=", "0123456789abcdef",
     "secret: a(", "token: str = ", 'username":"a","key":', "M" * 25 + ".", "api_key" + chr(92) + '"', "sig=", " ",
     chr(10), chr(92) + "n", "wandb ", "pass", '{"', "key key ", "Authorization: Bearer a", "data:image/png;base64,",
+    "docker login ", "curl -u ", "http ", "mysql ", "name: token ", "name: secret, value", "auth=(a", "login(a,",
+    "password is ", "passwords = ['a', ", "secret: |" + chr(10) + "  a" + chr(10), "cookie: a=", "'cookie': '", "a:b|",
+    "add_argument('--password', ", "echo a | ", "password = ((", "keys:" + chr(10) + " - a", "redis-cli -a",
     "<password>", "secret" + chr(9) + ":" + chr(9), "password: x ", "password: x" + chr(10)]
 worst = 0
 for part in parts:

@@ -151,13 +151,6 @@ def test_an_uncaught_exception_ends_a_script_style_run(storage):
     assert storage.get_capsule(run_id)["failure"]["class"] == "tensor_shape_mismatch"
 
 
-def test_a_script_that_forgets_to_finish_is_interrupted(storage):
-    code = "import watcherml, sys\nprint(watcherml.init('p', {}, sys.argv[1]).run_id)"
-    child = subprocess.run([sys.executable, "-c", code, str(storage.path)], capture_output=True, text=True, check=True)
-    row = storage.get_run(child.stdout.strip())
-    assert (row["status"], row["end_reason"]) == ("interrupted", "the process ended without finish()")
-
-
 def test_a_device_entered_after_the_start_labels_the_run(storage, capsys):
     pytest.importorskip("torch")
     import torch

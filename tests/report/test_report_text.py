@@ -194,7 +194,7 @@ def test_the_budget_of_the_product_description_reads_as_six_trials(make):
     plan = make.plan(budget=budget)
     assert terms.worst_case_trials(plan) == 6
     assert terms.worst_case_seconds(plan) == 6 * 65
-    assert "1 control, up to 2 probes, 1 full, 2 confirmations" in terms.budget_sentence(plan)
+    assert "1 control, up to 2 probes, 1 full trial, 2 confirmations" in terms.budget_sentence(plan)
 
 
 def test_control_sentence_says_what_it_means(make):

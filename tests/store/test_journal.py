@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from watcherml.store import journal
 from watcherml.store.journal import open_spool
-from watcherml.store.spool import FIRST_BYTES, RECORD
+from watcherml.store.spool import FIRST_BYTES, RECORD, MappedSpool
 from watcherml.store.storage import Storage
 
 
@@ -267,3 +267,15 @@ def test_a_journal_goes_only_after_its_points_are_committed(storage, run, monkey
     monkeypatch.setattr(type(storage.path), "unlink", look)
     storage.runs.end(run.run_id, "success", "", 1.0, None)
     assert seen == [50]
+
+
+def test_threads_that_find_a_segment_full_at_once_share_the_next_one(tmp_path):
+    spool = MappedSpool(tmp_path, "r")
+    key = spool.key_of("x")
+    for step in range(FIRST_BYTES // RECORD.size - 1):
+        spool.put(key, 1.0, step, 0.0)
+    # Both saw the first segment full; the second comes in when the first has made another.
+    first, second = spool._next_segment(), spool._next_segment()
+    assert first[0] is second[0] and (first[1], second[1]) == (RECORD.size, 2 * RECORD.size)
+    assert len(list(tmp_path.glob("*.points"))) == 2
+    spool.close()

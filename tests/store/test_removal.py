@@ -18,8 +18,9 @@ from watcherml.api.recover import RecoveryPreparation
 from watcherml.api.removal import carry_out, plan_deletion, plan_prune
 from watcherml.api.result import RecoveryResult
 from watcherml.errors import CampaignError, InvalidValue, NotFound, NotOnRecord, RunError, StoreError
+from watcherml.platform import this_process
 from watcherml.store import removal as rows
-from watcherml.store.removal import Deletion
+from watcherml.store.removal import Deletion, Removal
 from watcherml.store.storage import Storage
 
 
@@ -69,6 +70,7 @@ def words_in(storage, *words):
 def test_a_run_goes_with_everything_that_is_its_own(copy):
     storage, failed, _ = copy
     plain_run(storage, "other", points=100)
+    storage.runs.note("whole-run", {"long": "x" * 20_000})  # whole pages, whatever the other facts of this machine take
     planned = plan_deletion("whole-run", storage=storage)
     assert planned.measure.runs == 1 and planned.measure.points == 18 and planned.measure.database_bytes > 1_000
     done = carry_out(planned, storage=storage)
@@ -294,7 +296,7 @@ def test_numbers_that_mean_nothing_are_refused(aged, options):
 def test_prune_keeps_runs_that_campaigns_stand_on_and_says_so(copy):
     storage = copy[0]
     planned = plan_prune(keep=0, storage=storage)
-    assert planned.removal.runs == ("whole-run",) and "1 stay because campaigns stand on them" in planned.kept[0]
+    assert planned.removal.runs == ("whole-run",) and "1 run stays: a campaign stands on it" in planned.kept[0]
     carry_out(planned, storage=storage)
     assert RecoveryResult.of_campaign("first", storage).verified
 
@@ -480,3 +482,26 @@ def test_a_trainer_that_logs_meanwhile_loses_nothing(tmp_path):
         assert process.wait(120) == 0
     assert [point["value"] for point in storage.get_metrics("live")] == [float(step) for step in range(20_000)]
     archive_case.sound(storage)
+
+
+def test_what_is_deleted_cannot_be_read_from_free_pages(storage):
+    plain_run(storage, "gone", points=1)
+    storage.runs.note("gone", {"long": "needle" * 2_000})
+    assert words_in(storage, "needleneedle")
+    with storage.database.writing() as connection:
+        connection.execute("PRAGMA secure_delete = OFF")  # some builds of SQLite have it on
+        rows.erase(connection, Removal(runs=("gone",)), None)
+    assert not words_in(storage, "needleneedle")
+
+
+def test_a_run_that_goes_on_again_after_planning_stays(storage):
+    plain_run(storage, "back", points=1)
+    planned = plan_deletion("back", storage=storage)
+    with storage.database.writing() as connection:
+        connection.execute(
+            "UPDATE runs SET status = 'running', pid = ?, process_started = ?, boot_id = ? WHERE run_id = 'back'",
+            this_process(),
+        )
+    with pytest.raises(RunError, match="back"):
+        carry_out(planned, by="tester", storage=storage)
+    assert storage.get_run("back")["status"] == "running" and len(storage.get_metrics("back")) == 1

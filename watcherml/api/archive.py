@@ -1,13 +1,14 @@
 """Runs that travel: export into a ZIP, import as somebody else's claim, and a whole store in one file.
 
 What comes from elsewhere is kept apart: an imported run has the origin "imported", and the results that came with it
-lie in a table of their own. Nothing here puts a document on record.
+lie in a table of their own. Nothing that came from elsewhere is put on record here.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from watcherml.sealed.record import checked
 from watcherml.store import portable_rows
 from watcherml.store.archive import MANIFEST, Archive
 from watcherml.store.archive_write import Written, irregularities, write_archive
-from watcherml.store.pack import pack
+from watcherml.store.pack import PACK, pack
+from watcherml.store.packed import Packed, put_pack
 from watcherml.store.portable import KIND, VERSION, Portable
 from watcherml.store.storage import Storage
 
@@ -170,12 +172,24 @@ def pack_store(out: str | os.PathLike[str] | None = None, *, storage: Where = No
     """Write a whole store into one ZIP, by default ``watcherml-store.zip`` here, while others go on writing to it.
 
     Unzipped, the folder opens with ``--data-dir``. Raises ``StoreError`` where there is no store, ``InvalidValue`` if
-    the file exists (unless ``force``) or cannot be written.
+    the file exists (unless ``force``) or cannot be written. The pack is put on record, where the store can be written.
     """
     where = _storage(storage)
     if not where.exists:
         raise StoreError("no WatcherML store", expected=f"a store in {where.path}", remedy="Point --data-dir at one.")
-    return pack(where, _target(out, "watcherml-store.zip"), overwrite=force)
+    written = pack(where, _target(out, "watcherml-store.zip"), overwrite=force)
+    # Without this the pack is whole all the same; `watcher verify` cannot say then that it is this store's.
+    with suppress(StoreError, InvalidValue, OSError):
+        if where.writable:
+            with written.path.open("rb") as stream:
+                digest = pack_digest(Archive(stream, written.path.name))
+            put_pack(where, Packed(digest, written.size_bytes, where.clock()))
+    return written
+
+
+def pack_digest(archive: Archive) -> str:
+    """Return the digest of a pack's manifest, which covers every member."""
+    return digest_of(PACK, VERSION, archive.document())
 
 
 def imported_campaigns(
@@ -297,12 +311,12 @@ def _refuse_taken(connection: sqlite3.Connection, run_id: str, storage: Storage)
         (run_id,),
     ).fetchone()
     if row is None and other is not None:
-        raise InvalidValue(f"run {run_id}", expected=f"an id that is free in {storage.path}", got=f"one of {other[0]}",
-                           remedy="Give it another one with --as NEW_ID.")  # fmt: skip
+        raise InvalidValue(f"run {run_id} cannot be imported", expected=f"an id that is free in {storage.path}",
+                           got=f"one of {other[0]}", remedy="Give it another one with --as NEW_ID.")  # fmt: skip
     if row is not None:
         whose = "recorded here" if row[0] == "here" else "imported from another file"
         raise InvalidValue(
-            f"run {run_id}",
+            f"run {run_id} cannot be imported",
             expected=f"an id that is free in {storage.path}",
             got=f"one of a run that was {whose}",
             remedy="Give it another one with --as NEW_ID.",

@@ -155,8 +155,14 @@ def old_runs(
             going.append(row["run_id"])
     records = [digest for run_id in _with_plans(connection, going) for digest in _prepared_for(connection, run_id)]
     files = [path for run_id in going for path in _run_files(storage, run_id)]
-    kept = [f"{sources} stay because campaigns stand on them (`watcher delete RUN_ID --campaigns`)."] if sources else []
-    kept += [f"{running} stay because they are going on."] if running else []
+    kept: list[str] = []
+    if sources:
+        told = (
+            "1 run stays: a campaign stands on it" if sources == 1 else f"{sources} runs stay: campaigns stand on them"
+        )
+        kept.append(f"{told} (`watcher delete RUN_ID --campaigns`).")
+    if running:
+        kept.append("1 run stays: it is going on." if running == 1 else f"{running} runs stay: they are going on.")
     return Removal(runs=tuple(going), records=tuple(dict.fromkeys(records)), folders=tuple(files)), kept
 
 

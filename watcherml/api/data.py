@@ -13,6 +13,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.store.runs import Row
 from watcherml.store.storage import Storage
+from watcherml.trials.measure import OOM_CLASSES
 
 
 def runs(
@@ -32,6 +33,8 @@ def runs(
 
 def failures(storage: Storage, *, project: str | None = None, unresolved: bool = False, limit: int = 100) -> list[Row]:
     """Return ``failure_summary`` rows, newest first."""
+    if storage.exists:
+        storage.settle()
     return storage.evidence.failures(project=project, unresolved=unresolved, limit=limit) if storage.exists else []
 
 
@@ -102,6 +105,11 @@ def capsule(storage: Storage, run_id: str) -> Capsule | None:
     if storage.is_older:
         return older.capsule(storage.get_run(run_id), storage.get_capsule(run_id))
     return Capsule.from_json(document)
+
+
+def is_recoverable(failure_class: str) -> bool:
+    """Tell whether trials can be planned for a failure of this class; whether one helps is another question."""
+    return failure_class in OOM_CLASSES
 
 
 def _with_lifecycle(storage: Storage, row: Row) -> Row:

@@ -150,7 +150,7 @@ def carry_out(planned: Planned, *, by: str = "", reason: str = "", storage: Wher
                 _check_still(connection, removal)
                 measure = rows.measure(connection, removal)
                 planned = replace(planned, measure=measure)
-                deletion = _tombstone(connection, where, removal, measure, by or _user(), reason)
+                deletion = _tombstone(connection, where, removal, measure, by or this_user(), reason)
                 rows.erase(connection, removal, deletion)
     problems = rows.remove_folders(removal.folders)
     files = planned.measure.file_bytes - sum(rows.folder_bytes(folder) for folder in removal.folders)
@@ -223,7 +223,8 @@ def _is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid)
 
 
-def _user() -> str:
+def this_user() -> str:
+    """Return the user of this process, ``unknown`` where the system has no name."""
     try:
         return getpass.getuser()[:400] or "unknown"
     except (OSError, KeyError, ImportError):  # no entry for this user id, as in many containers

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from watcherml.api.archive import Opened, imported_result, open_export
+from watcherml.api.archive import Opened, imported_result, open_export, pack_digest
 from watcherml.api.exported import standing_of
 from watcherml.api.recover import RecoveryPreparation
 from watcherml.api.removal import deletions
@@ -34,6 +34,7 @@ from watcherml.sealed.record import checked
 from watcherml.store.archive import MANIFEST, STARTS, Archive
 from watcherml.store.archive_write import irregularities
 from watcherml.store.pack import PACK
+from watcherml.store.packed import Packed, find_pack
 from watcherml.store.portable import KIND as EXPORT
 from watcherml.store.portable import RUN
 from watcherml.store.storage import Storage
@@ -55,7 +56,8 @@ _UNFIT = (InvalidValue, TrustError, NotFound)
 _NOT_THE_RECORD = (
     "This store has that campaign on record, and this is not it: altered, or of another store's campaign of that name."
 )
-_WHOLE_STORE = "A whole store as it was packed; unzipped, it opens with --data-dir. What it holds is not checked here."
+_WHOLE_STORE = "A whole store as it was packed; unzipped, it opens with --data-dir."
+_UNKNOWN_PACK = "This store has not packed it, and what the database in it holds is not checked here."
 _ALTERED = "Altered, or not a document of this program: it proves nothing."
 
 
@@ -310,26 +312,35 @@ def _archive(stream: BinaryIO, target: str, storage: Storage) -> Examined:
         documents = tuple(found for name in archive.names if (found := _member(archive, name, storage)))
         if made_by == EXPORT:
             documents = (_exported_run(open_export(archive, stream), storage), *documents)
+        own = find_pack(storage, pack_digest(archive)) if made_by == PACK else None
     except InvalidValue as error:
         return _altered(target, ARCHIVE, [_problem(error)])
     if made_by == PACK and not documents:
-        return Examined(target, ARCHIVE, "unrecorded", _WHOLE_STORE)
+        return Examined(target, ARCHIVE, "unrecorded" if own is None else "on_record", _whole_store(own))
     if not documents:
         problems.append(Disagreement("$", "a recovery result or plan among its members", "none"))
     standing: Standing = min((one.standing for one in documents), key=_WORST_FIRST.index, default="altered")
     standing = "altered" if problems else standing
     counts = {word: sum(one.standing == word for one in documents) for word in reversed(_WORST_FIRST)}
     told = ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count)
+    whole = f" {_whole_store(own)}" if made_by == PACK else ""
     results = [one.verified for one in documents if one.kind == RESULT]
     return Examined(
         target,
         ARCHIVE,
         standing,
-        f"Documents: {told or 'none'}.{' The archive itself is not as its manifest says.' if problems else ''}",
+        f"Documents: {told or 'none'}.{' The archive itself is not as its manifest says.' if problems else ''}{whole}",
         verified=standing == "on_record" and bool(results) and all(results),
         problems=tuple(problems[:MOST_DISAGREEMENTS]),
         documents=documents,
     )
+
+
+def _whole_store(own: Packed | None) -> str:
+    if own is None:
+        return f"{_WHOLE_STORE} {_UNKNOWN_PACK}"
+    when = datetime.fromtimestamp(own.at, timezone.utc)
+    return f"{_WHOLE_STORE} This store packed it on {when:%Y-%m-%d %H:%M} UTC, and it is unchanged."
 
 
 def _exported_run(opened: Opened, storage: Storage) -> Examined:

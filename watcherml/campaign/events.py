@@ -37,5 +37,6 @@ def words(kind: str, body: Mapping[str, Any]) -> str:
     if kind == STOP_REQUESTED:
         return f"A stop was asked for ({body.get('by')})."
     if kind == ENDED:
-        return f"{body.get('status')}: {body.get('sentence')}"
+        word, sentence = str(body.get("status")), str(body.get("sentence"))
+        return sentence if sentence.lower().startswith(word) else f"{word}: {sentence}"  # "verified: Verified on ..."
     return {STARTED: "The supervisor started.", RESUMED: "The supervisor resumed the campaign."}.get(kind, kind)

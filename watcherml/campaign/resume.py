@@ -30,7 +30,8 @@ def resume(storage: Storage, campaign_id: str) -> None:
     """
     state = lifecycle(storage, campaign_id)
     if state in ("running", "ended"):
-        raise CampaignError(f"campaign {campaign_id} cannot be resumed", expected="an interrupted campaign", got=state)
+        raise CampaignError(f"campaign {campaign_id} cannot be resumed", expected="an interrupted campaign", got=state,
+                            remedy=f"`watcher recovery {campaign_id}` shows where it stands.")  # fmt: skip
     supervisor.spawn(storage, campaign_id)
 
 

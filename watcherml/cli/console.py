@@ -40,6 +40,11 @@ class Console:
 
         return max(_NARROWEST, shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns)
 
+    @property
+    def room(self) -> int | None:
+        """What a line may take: the terminal's columns, None where results go to a file or another program."""
+        return self.width if _is_terminal(sys.stdout) else None
+
     def out(self, text: str) -> None:
         """Write a result to standard output."""
         self.clear()

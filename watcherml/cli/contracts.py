@@ -51,13 +51,16 @@ def plan_in_short(plan: RecoveryPlan, authorized: Collection[str], *, color: boo
     """Return a plan in a few lines: proposals one a line, what a person has to weigh, success and spending."""
     from watcherml.report import plain, terms
 
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in plan.proposals:
         state = terms.STATE_WORDS[terms.state_of(one, authorized, ())]
         rows.append((one.proposal_id, state, one.title, terms.predicted(one, plan.contract.device)))
+    titles: tuple[str, ...] = ("Proposal", "May run", "Change", "Predicted peak")
+    if all(one.predicted_peak_bytes is None for one in plan.proposals):
+        titles, rows = titles[:-1], [row[:-1] for row in rows]  # a column of "not predicted" says nothing
     lines = plain.wrap(terms.plan_headline(plan, authorized, ()), "  ", "  ")
     if rows:
-        lines += plain.columns(("Proposal", "May run", "Change", "Predicted peak"), rows, color=color, indent="  ")
+        lines += plain.columns(titles, rows, color=color, indent="  ")
     for one in plan.proposals:
         if one.authority == "approval_required":
             for sentence in (one.expected_effect, *one.cautions):

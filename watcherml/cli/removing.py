@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from watcherml.cli.console import Console
 from watcherml.cli.shared import as_json, deliver
@@ -21,8 +22,16 @@ def add_consent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", metavar="TEXT", default="", help="why, for the record")
 
 
-def remove(values: argparse.Namespace, console: Console, storage: Storage, planned: Planned) -> int:
-    """Show what would go, have it confirmed, delete it, and say what went.
+def remove(
+    values: argparse.Namespace,
+    console: Console,
+    storage: Storage,
+    planned: Planned,
+    more: Mapping[str, Any] | None = None,
+    note: str = "",
+) -> int:
+    """Show what would go, have it confirmed, delete it, and say what went; ``more`` is added to the JSON, ``note`` to
+    the text.
 
     Raises ``Declined`` if a person says no or there is nobody to ask.
     """
@@ -35,7 +44,8 @@ def remove(values: argparse.Namespace, console: Console, storage: Storage, plann
         if not values.yes:
             _confirm(console, question(document))
     done = carry_out(planned, by=values.by, reason=values.reason, storage=storage).to_data()
-    deliver(values, console, {"text": lambda color: text_removed(done, color=color), "json": as_json(done)})
+    faces = {"text": lambda color: text_removed(done, color=color) + note, "json": as_json({**done, **(more or {})})}
+    deliver(values, console, faces)
     return 1 if done["problems"] and not done["given_back_bytes"] and planned.empty else 0
 
 

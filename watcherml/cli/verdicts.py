@@ -15,7 +15,7 @@ from watcherml.report.checks import grouped, observed_words
 from watcherml.report.documents import verdict_document
 from watcherml.report.safe import json_text
 from watcherml.report.text import text_verdict
-from watcherml.report.words import CHECK_TONES, verdict_tone, verdict_words
+from watcherml.report.words import CHECK_TONES, verdict_headline, verdict_tone
 
 NOT_VERIFIED = 4
 _MOST_BROKEN = 12
@@ -44,10 +44,7 @@ def result_document(result: RecoveryResult, trials: list[dict[str, Any]]) -> dic
 def summary(result: RecoveryResult, *, color: bool = False) -> str:
     """Return what the verifier found in a screenful: counts of passed checks, and each check that did not pass."""
     verdict, standing = result.verdict, result.standing
-    word = verdict_words(verdict, standing)
-    shown = f"{word[:1].upper()}{word[1:]}"
-    repeated = verdict.sentence.startswith(shown)  # a verified sentence says its own word
-    headline = plain.wrap(verdict.sentence if repeated else f"{shown}: {verdict.sentence}", "  ", "  ")
+    headline = plain.wrap(verdict_headline(verdict, standing), "  ", "  ")
     lines = [plain.paint(line, verdict_tone(verdict, standing), color) for line in headline]
     if verdict.device_kind == "simulated":
         lines += plain.wrap(terms.SIMULATED_NOTE, "  ", "  ")

@@ -27,13 +27,15 @@ _RECENT_POINTS = 200
 _RECENT_SAMPLES = 60
 
 # Returns the cells executed so far, or None outside a notebook.
+_MOST_TEXT = 200_000  # characters of a message, and of a traceback
+
 History = Callable[[], "list[dict[str, Any]] | None"]
 
 
 def capture(run: Run, error: BaseException, history: History | None = None) -> Capsule:
     """Return the capsule of a failure; every piece of evidence is there or missing with a reason."""
     found = classify_exception(error)
-    text = redact.redact_text(exception_text(error))
+    text = redact.redact_text(exception_text(error)[: 2 * _MOST_TEXT])
     device = _device(error, found)
     phase = phase_of_exception(error)
     memory, diagnosis = _memory(error, text, found, device, phase, run.last_step)
@@ -44,8 +46,8 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
         rules_version=found.rules_version,
         matched=redact.redact_text(_printable(found.matched)),
         exception_type=_type_name(error),
-        message=text[:200_000],
-        traceback=redact.redact_text(_printable("".join(traceback.format_exception(error))))[-200_000:],
+        message=text[:_MOST_TEXT],
+        traceback=_traceback(error),
         phase=phase,
         step=run.last_step,
         where=_where(error)[:2000],
@@ -66,11 +68,17 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
     )
 
 
+def _traceback(error: BaseException) -> str:
+    # Cut before secrets are looked for, which takes its time in megabytes, and again after.
+    text = "".join(traceback.format_exception(error))[-2 * _MOST_TEXT :]
+    return redact.redact_text(_printable(text))[-_MOST_TEXT:]
+
+
 def exception_text(error: BaseException) -> str:
     """Return ``str(error)`` as text that can be stored; an exception that cannot be printed says so."""
     try:
         return _printable(str(error))
-    except Exception as problem:  # noqa: BLE001 - the user's own __str__
+    except BaseException as problem:  # noqa: BLE001 - the user's own __str__, which may even want to exit
         return f"<its text could not be made: {type(problem).__name__}>"
 
 

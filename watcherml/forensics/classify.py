@@ -198,5 +198,5 @@ def _type_name(kind: type) -> str:
 def _text(exc: BaseException) -> str:
     try:
         return str(exc)
-    except Exception:  # noqa: BLE001 - an exception's own __str__ may do anything, and the type still tells something
+    except BaseException:  # noqa: BLE001 - an exception's own __str__ may do anything, and the type still tells something
         return ""

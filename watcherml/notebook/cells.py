@@ -56,7 +56,7 @@ class Ending:
             return cls("ok")
         try:
             words = str(error)
-        except Exception:  # noqa: BLE001 - the person's own __str__ may do anything
+        except BaseException:  # noqa: BLE001 - the person's own __str__ may do anything
             words = ""
         message = _storable(redact_text(words[: 10 * _MAX_MESSAGE])[:_MAX_MESSAGE])
         interrupted = isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))

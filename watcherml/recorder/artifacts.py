@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from watcherml.errors import InvalidValue, RunError
+from watcherml.errors import InvalidValue, RunError, StoreError
 from watcherml.recorder import dataset
 from watcherml.recorder.life import Problems
 from watcherml.recorder.redact import redact_text
 from watcherml.simulated.active import format_bytes
+from watcherml.store.patience import Patience
 from watcherml.store.storage import Storage
 
 LARGE_BYTES = 64 << 20
@@ -45,6 +46,8 @@ class Artifact:
     mark: tuple[Any, ...]
     size_bytes: int
     row: int = 0
+    at: float = field(default=0.0, compare=False)
+    checksum: str | None = field(default=None, compare=False)
     done_bytes: int = field(default=0, compare=False)
 
     @property
@@ -57,6 +60,10 @@ class Artifact:
         """The path as it is stored; bytes that are no UTF-8 become escapes."""
         text = (str(self.path) + ("/" if self.is_folder else "")).encode("utf-8", "backslashreplace").decode()
         return redact_text(text)
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the columns of its row, without the run's id."""
+        return {"path": self.shown_path, "size_bytes": self.size_bytes, "sha256": self.checksum, "at": self.at}
 
 
 def look(path: str | os.PathLike[str]) -> Artifact:
@@ -114,7 +121,8 @@ def _tree_marks(root: Path) -> tuple[Any, ...]:
 class Artifacts:
     """The artifacts of one run: ``log`` records one, ``finish`` waits for checksums under way."""
 
-    def __init__(self, storage: Storage, run_id: str, problems: Problems) -> None:
+    def __init__(self, storage: Storage, run_id: str, problems: Problems, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
         self._storage, self.run_id, self._problems = storage, run_id, problems
         self._logged: dict[str, tuple[Any, ...]] = {}
         self._waiting: deque[Artifact] = deque()
@@ -123,27 +131,60 @@ class Artifacts:
         self._lock = threading.Lock()
         self._reasons: dict[str, str] = {}
         self._finished = self._told = False
+        self._refused: list[Artifact] = []  # by the store, for now
 
     def log(self, found: Artifact) -> None:
         """Put an artifact on record; a path that was logged before and has not changed since adds nothing.
 
-        A large one is hashed by a thread. Raises ``StoreError`` if the store refuses the row.
+        A large one is hashed by a thread. Raises ``StoreError`` if the store refuses the row, which it gets later.
         """
         with self._lock:
             if self._logged.get(found.shown_path) == found.mark:
                 return
         small = found.size_bytes <= LARGE_BYTES
-        checksum = self._checksum(found) if small else None
-        found.row = self._storage.runs.add_artifact(
-            self.run_id, found.shown_path, found.size_bytes, checksum, self._storage.clock()
-        )
-        with self._lock:
-            self._logged[found.shown_path] = found.mark
-            if not small:
-                self._waiting.append(found)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="watcherml-artifacts", daemon=True)
-                    self._thread.start()
+        found.at = self._storage.clock()
+        found.checksum = self._checksum(found) if small else None
+        try:
+            self._put(found)
+        finally:
+            with self._lock:
+                self._logged[found.shown_path] = found.mark
+                if not small:
+                    self._waiting.append(found)
+                    if self._thread is None:
+                        self._thread = threading.Thread(target=self._work, name="watcherml-artifacts", daemon=True)
+                        self._thread.start()
+
+    def retry(self) -> None:
+        """Put on record what the store has refused; raises ``StoreError`` if it still does."""
+        while self._refused:
+            found = self._refused[0]
+            self._write(found)
+            with self._lock:
+                self._refused.remove(found)
+
+    def refused(self) -> list[dict[str, Any]]:
+        """Return the rows that the store has refused until now."""
+        return [found.to_row() for found in list(self._refused)]
+
+    def _put(self, found: Artifact) -> None:
+        try:
+            self._write(found)
+        except StoreError:
+            with self._lock:
+                if found not in self._refused:
+                    self._refused.append(found)
+            raise
+
+    def _write(self, found: Artifact) -> None:
+        if found.row:
+            if found.checksum is not None:
+                self._storage.runs.set_checksum(found.row, found.checksum)
+        else:
+            row = found.to_row()
+            found.row = self._storage.runs.add_artifact(
+                self.run_id, row["path"], row["size_bytes"], row["sha256"], row["at"]
+            )
 
     def finish(self, seconds: float, show: bool) -> int:
         """Wait at most ``seconds`` for checksums under way and return how many are left.
@@ -184,18 +225,19 @@ class Artifacts:
                 if self._current is None:
                     self._thread = None
                     return
-            self._problems.safely(self._do_current)
+            with self._patience.used():
+                self._problems.safely(self._do_current)
 
     def _do_current(self) -> None:
         found = self._current
         assert found is not None
-        checksum = self._checksum(found)
+        checksum = found.checksum = self._checksum(found)
         with self._lock:
             self._current = None
             if checksum is not None:
                 self._reasons.pop(found.shown_path, None)
-        if checksum is not None:
-            self._storage.runs.set_checksum(found.row, checksum)
+        if checksum is not None and found not in self._refused:
+            self._put(found)
         if self._finished:
             self._tell_reasons()
 

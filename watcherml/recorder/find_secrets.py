@@ -8,12 +8,16 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from watcherml.recorder import redact_rules as rules
+from watcherml.recorder import secret_commands as commands
 from watcherml.recorder import secret_names as names
 from watcherml.recorder.assignments import PLACEHOLDER, assignments, is_path, looks_secret, refers, stands_for_nothing
 
 # One call into a pattern holds the interpreter for as long as it takes; training must not feel it.
 _CHUNK_CHARACTERS = 32_768
 _MAX_PEM = 30_000  # characters of a private key
+
+
+_RULES = (*rules.KEYS, *rules.PLACES, *commands.RULES)
 
 
 class Span(NamedTuple):
@@ -34,7 +38,7 @@ def find(text: str) -> list[Span]:
     for start, end in _chunks(text):
         part = text if end - start == len(text) else text[start:end]
         low = part.lower()
-        for rule in (*rules.KEYS, *rules.PLACES):
+        for rule in _RULES:
             if any(word in low for word in rule.words):
                 found += _matches(rule, part, start)
         found += (Span(first + start, last + start, "assigned_secret") for first, last in assignments(part))
@@ -45,7 +49,13 @@ def find_value(name: str, text: str) -> list[Span]:
     """Return the secrets in a text that is the whole value of a name, such as an entry of a configuration."""
     if is_secret_value(name, text):
         return [Span(0, len(text), "named_secret")]
-    return find(text)
+    spans = find(text)
+    header = names.header_of(name)
+    if header and not spans and (header != "Cookie" or "=" in text):  # as it would be sent
+        before = len(header) + 2
+        sent = find(f"{header}: {text}")
+        spans = [Span(max(0, start - before), end - before, kind) for start, end, kind in sent if end > before]
+    return spans
 
 
 def is_secret_value(name: str, text: str) -> bool:
@@ -113,11 +123,9 @@ def _of_environment() -> list[str]:
 
 
 def _matches(rule: rules.Rule, text: str, offset: int) -> Iterator[Span]:
-    group = "s" if "s" in rule.pattern.groupindex else 0
     position = 0
     while (match := rule.pattern.search(text, position)) is not None:
-        # Kaggle's shape has the group in one of its two forms only.
-        start, end = match.span(group) if match.group(group) is not None else match.span()
+        start, end = match.span(commands.secret_group(match))
         value = text[start:end]
         position = max(end, match.start() + 1)
         taken_out = PLACEHOLDER.match(text, start) or refers(value)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import IO
 from watcherml.platform import new_session_options
 
 MAX_OUTPUT_BYTES = 64_000_000
+STOPPED = "cut short: git had not answered when the run ended"
 
 # A git hook starts its children with GIT_DIR and GIT_INDEX_FILE of another repository; pathspec variables change
 # what our exclusions mean; an external diff replaces the patch.
@@ -73,22 +75,29 @@ class GitFailed(OSError):
 class Git:
     """Git in one folder, with one deadline for all calls together.
 
-    ``extra`` is added to the environment of every call.
+    ``extra`` is added to the environment of every call. Once ``stop`` is set, git is ended as at the deadline.
     """
 
-    def __init__(self, folder: Path, deadline: float, extra: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        deadline: float,
+        extra: Mapping[str, str] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self.folder = folder
         self.deadline = deadline
+        self.stop = stop
         self._environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
         self._environment.update(_SET, **(extra or {}))
 
     def within(self, folder: Path, extra: Mapping[str, str] | None = None) -> Git:
         """Return git in another folder under the same deadline."""
-        return Git(folder, self.deadline, extra)
+        return Git(folder, self.deadline, extra, self.stop)
 
     def seconds_left(self) -> float:
-        """Return the seconds until the deadline, negative when it has passed."""
-        return self.deadline - time.monotonic()
+        """Return the seconds until the deadline, negative when it has passed or nobody waits any more."""
+        return -1.0 if self._stopped() else self.deadline - time.monotonic()
 
     def run(self, *arguments: str, stdin: bytes = b"", accept: tuple[int, ...] = (0,)) -> bytes:
         """Return what git writes to its output.
@@ -96,7 +105,7 @@ class Git:
         Raises ``GitFailed`` where git is missing, ends with another code than ``accept`` allows, has not ended at the
         deadline, or writes more than ``MAX_OUTPUT_BYTES``.
         """
-        import tempfile  # slow to import; this runs in the background
+        import tempfile  # slow to import; this runs in the background, after gather.load
 
         settings = [part for name, value in _CONFIG.items() for part in ("-c", f"{name}={value}")]
         command = ["git", *settings, "-C", str(self.folder), *arguments]
@@ -126,16 +135,22 @@ class Git:
         except GitFailed:
             return None
 
+    def _stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
+    def _late(self) -> GitFailed:
+        return GitFailed(STOPPED if self._stopped() else "git did not answer in time")
+
     def _wait(self, command: list[str], given: IO[bytes], said: IO[bytes], odd: IO[bytes]) -> int:
         if self.seconds_left() <= 0:
-            raise GitFailed("git did not answer in time")
+            raise self._late()
         with _started(command, given, said, odd, self._environment) as process:
             while True:
                 try:
                     return process.wait(max(0.001, min(_POLL_SECONDS, self.seconds_left())))
                 except subprocess.TimeoutExpired:
                     if self.seconds_left() <= 0:
-                        raise GitFailed("git did not answer in time") from None
+                        raise self._late() from None
                     _check_size(said)
 
 

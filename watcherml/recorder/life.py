@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
 from watcherml.errors import RunError
 from watcherml.recorder import redact
@@ -14,6 +13,14 @@ from watcherml.store.spool import Spool
 
 T = TypeVar("T")
 Ending = Literal["success", "failed", "interrupted"]
+
+
+class Safely(Protocol):
+    """Makes a call and turns an error into None and one of the run's problems."""
+
+    def __call__(self, action: Callable[[], T]) -> T | None:
+        """Return what the action returns; None if it raises."""
+
 
 _MOST_TEXTS = 1_000
 _INTERRUPTIONS = (KeyboardInterrupt, GeneratorExit)
@@ -33,14 +40,6 @@ def ending_of(error: BaseException) -> tuple[Ending, str]:
     if isinstance(error, _INTERRUPTIONS) or (kind.__module__, kind.__name__) in _OTHER_INTERRUPTIONS:
         return "interrupted", kind.__name__
     return "failed", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-
-
-def uncaught() -> BaseException | None:
-    """Return the exception that ends this interpreter, which keeps it after printing it; None in a notebook."""
-    if "ipykernel" in sys.modules:
-        return None
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    return error if isinstance(error, BaseException) else None
 
 
 class Problems:
@@ -69,10 +68,7 @@ class Problems:
 
     def note(self, error: Exception) -> None:
         """Count a problem and warn of the first one."""
-        try:
-            words = redact.redact_text(str(error))[:2_000]
-        except Exception:  # noqa: BLE001 - an error without words is counted like any other
-            words = "it cannot be put in words"
+        words = words_of(error, 2_000)
         text = f"{type(error).__name__}: {words}"
         self.count += 1
         if len(self.texts) < _MOST_TEXTS:
@@ -105,6 +101,9 @@ class SilentSpool:
     def put(self, key: int, value: float, step: int | None, at: float) -> None:
         """Drop the point."""
 
+    def renew(self) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -124,6 +123,9 @@ class EndedSpool:
         """Raise ``RunError``: the run has ended."""
         raise ended(self._run_id, "a metric")
 
+    def renew(self) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -136,6 +138,15 @@ def ended(run_id: str, what: str) -> RunError:
     return RunError(f"{what} came after the end of run {run_id}", remedy="Open a new run with watcherml.init().")
 
 
+def words_of(error: BaseException, most: int) -> str:
+    """Return at most so many characters of ``str(error)`` without secrets; a few words where it has none."""
+    try:
+        # Cut before secrets are looked for, which takes its time in megabytes, and again after.
+        return redact.redact_text(str(error)[: 4 * most])[:most]
+    except BaseException:  # noqa: BLE001 - the user's own __str__, which may even want to exit
+        return "it cannot be put in words"
+
+
 def failure_facts(error: BaseException) -> dict[str, str]:
     """Return type and message of a failure, for a run that nobody makes capsules for."""
-    return {"type": type(error).__qualname__, "message": redact.redact_text(str(error))[:10_000]}
+    return {"type": type(error).__qualname__, "message": words_of(error, 10_000)}

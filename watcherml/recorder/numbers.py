@@ -3,21 +3,55 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from watcherml.errors import InvalidValue
 
+# The standard library's numbers that are no int or float, by module: looked at only where the program has loaded it.
+_EXACT = (("decimal", "Decimal"), ("fractions", "Fraction"))
+
 
 def as_number(value: Any, what: str) -> float:
-    """Return a Python, numpy or 0-dim torch number as float; ``InvalidValue`` for anything else."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    item = getattr(value, "item", None)
-    if callable(item) and not isinstance(value, bool) and getattr(value, "ndim", None) == 0:
-        number = item()
-        if isinstance(number, (int, float)) and not isinstance(number, bool):
-            return float(number)
-    raise InvalidValue(what, expected="a number", got=f"{value!r:.80} ({type(value).__name__})")
+    """Return a number as the nearest float, infinity where it is too large.
+
+    Numbers are int, float, Decimal, Fraction, and those of numpy and torch with no dimensions. Raises ``InvalidValue``
+    for anything else: text that reads like a number, truth values, complex numbers, a tensor without data.
+    """
+    found = _float(value)
+    if found is None:
+        item = getattr(value, "item", None)
+        if callable(item) and getattr(value, "ndim", None) == 0:
+            try:
+                found = _float(item())
+            except Exception as error:  # a tensor on the meta device has no value; each library has its own errors
+                got = f"{type(value).__name__} without a value ({type(error).__name__}: {error!s:.80})"
+                raise InvalidValue(what, expected="a number", got=got) from error
+    if found is None:
+        raise InvalidValue(what, expected="a number", got=f"{value!r:.80} ({type(value).__name__})")
+    return found
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, bool) or not (isinstance(value, (int, float)) or _is_exact(value) or _is_long_double(value)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    except ValueError:  # a signalling NaN of decimal
+        return math.nan
+
+
+def _is_exact(value: Any) -> bool:
+    for module, name in _EXACT:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and isinstance(value, kind):
+            return True
+    return False
+
+
+def _is_long_double(value: Any) -> bool:
+    """Tell whether it is numpy's widest float, whose ``item()`` is itself."""
+    kind = getattr(sys.modules.get("numpy"), "longdouble", None)
+    return isinstance(kind, type) and isinstance(value, kind)

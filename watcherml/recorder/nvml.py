@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.recorder import framework
+from watcherml.store.gate import inside
 
 # NVML_VALUE_NOT_AVAILABLE as an unsigned number of 64 bits.
 _NOT_AVAILABLE = 2**64 - 1
@@ -87,7 +88,8 @@ class Nvml:
         if not self._asked:
             self._asked, self._reason = True, ""
             try:
-                library = importlib.import_module("pynvml")
+                with inside():  # a child that is forked meanwhile could never import it
+                    library = importlib.import_module("pynvml")
                 library.nvmlInit()
                 self._library = library
             except ImportError:

@@ -4,17 +4,23 @@ Where this process stands comes from torch.distributed if a process group is ini
 set: RANK and WORLD_SIZE (torchrun, DeepSpeed, Accelerate), or LOCAL_RANK and WORLD_SIZE on the first node (Lightning).
 Rank 0 leaves a note in the store's folder ``ranks``, keyed by what the ranks of one job have in common; another rank
 finds the run through it, or takes the open run of the process that started it. Nobody ever waits for a collective.
+
+RANK and WORLD_SIZE may also be left over in a shell or a container, or rank 0 may record elsewhere: what a rank logs is
+in a journal of its own until rank 0 has been found, and becomes a run of its own where it never is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +32,11 @@ FOLDER = "ranks"
 # Ranks of a job start together; one that comes earlier than rank 0 looks again this long, and once more if it fails.
 MEET_SECONDS = 2.0
 MEET_AFTER_FAILURE_SECONDS = 5.0
+# A rank that has met nobody looks on; where only two variables speak of a job, it is on its own after this long.
+ALONE_AFTER_SECONDS = 60.0
 _LOOK_EVERY_SECONDS = 0.05
+_LOOK_ON_EVERY_SECONDS = 1.0
+_MOST_KEPT = 1_000
 _CLOCKS_DIFFER_SECONDS = 60.0
 _LOADED_AT = time.time()
 _FORGOTTEN_AFTER_SECONDS = 86_400.0
@@ -90,13 +100,64 @@ def announce(storage: Storage, run_id: str) -> None:
     write_atomically(_path(folder, next(_runs_started)), json.dumps(note).encode())
 
 
+def is_certain() -> bool:
+    """Tell whether this process surely has a rank 0 beside it: an initialised process group, or an elastic launcher."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or _initialised_group() is not None
+
+
 class Follower:
-    """A rank other than 0: it finds the run that rank 0 records and leaves its failure there."""
+    """Finds the run that rank 0 records, and leaves this rank's failure there.
+
+    ``lock`` is held by whoever decides between that run and one of its own; ``kept`` is what to do in the second case.
+    """
 
     def __init__(self, storage: Storage, place: Place) -> None:
         self._storage, self.place = storage, place
         self._ordinal = next(_runs_started)
+        self._told = False
+        self._settled = threading.Event()
         self.leader: str | None = None
+        self.lock = threading.RLock()
+        self.kept: list[Callable[[], object]] = []
+
+    def keep(self, action: Callable[[], object]) -> None:
+        """Keep an action for a run of its own; rank 0 does the same for the job's run."""
+        if self.leader is None and len(self.kept) < _MOST_KEPT:
+            self.kept.append(action)
+
+    def look_on(self, settle: Callable[[bool], None]) -> None:
+        """Look for rank 0 in the background; calls ``settle``, with True where there is no reason to wait any longer.
+
+        Ends when ``settled`` is called, or with the process. Raises RuntimeError where there can be no more threads.
+        """
+        threading.Thread(target=self._look_on, args=(settle,), name="watcherml-rank", daemon=True).start()
+
+    def _look_on(self, settle: Callable[[bool], None]) -> None:
+        deadline = time.monotonic() + ALONE_AFTER_SECONDS
+        while not self._settled.wait(_LOOK_ON_EVERY_SECONDS):
+            if _noted(self._storage.path / FOLDER, self._ordinal) is not None:
+                settle(False)
+            elif time.monotonic() >= deadline and not is_certain():
+                settle(True)
+
+    def settled(self) -> None:
+        """Stop looking: it is known which run this rank belongs to."""
+        self._settled.set()
+
+    def tell(self) -> None:
+        """Warn, once, that no rank 0 records here, and say what to do about it."""
+        if self._told:
+            return
+        self._told = True
+        place = self.place
+        text = (
+            f"WatcherML takes this process for rank {place.rank} of {place.world_size}, as RANK and WORLD_SIZE say (or"
+            f" LOCAL_RANK and the process group), and finds no run of its rank 0 in {self._storage.path}. What it logs"
+            " is kept, and becomes a run of its own if no rank 0 appears. If this process trains alone, unset RANK and"
+            " WORLD_SIZE; if rank 0 records elsewhere, give all ranks the same store (WATCHERML_DIR)."
+        )
+        with contextlib.suppress(Exception):  # warnings may have been turned into errors
+            warnings.warn(text, RuntimeWarning, stacklevel=_level_of_caller())
 
     def find(self, seconds: float) -> str | None:
         """Return the run of this job's rank 0, looking for it up to ``seconds``; None if there is none to be found."""
@@ -114,6 +175,15 @@ class Follower:
         """Say in the run's facts that this rank has failed, and with what type of exception."""
         facts = {"error": error[:200], "at": self._storage.clock(), **self.place.to_data()}
         self._storage.runs.note(run_id, {f"rank {self.place.rank}": facts})
+
+
+def _level_of_caller() -> int:
+    """Return the stack level, for a warning of the caller's, of the first function outside this package."""
+    package, level = __name__.partition(".")[0], 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _noted(folder: Path, ordinal: int) -> str | None:

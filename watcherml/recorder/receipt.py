@@ -96,7 +96,9 @@ def _config(row: Mapping[str, Any]) -> Part:
 
 def _code(git: Mapping[str, Any]) -> Part:
     if git.get("status") != "available":
-        return Part("code", False, str(git.get("reason", "no repository")), "run it from a git repository")
+        reason = str(git.get("reason", "no repository"))
+        remedy = "find out why git is slow here" if reason.startswith("cut short") else "run it from a git repository"
+        return Part("code", False, reason, remedy)
     commit = bool(git.get("commit"))
     if git.get("patch_omitted"):
         return Part("code", False, f"no patch: {git['patch_omitted']}", "commit the changes")

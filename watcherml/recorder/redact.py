@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from watcherml.recorder import find_secrets as finder
+from watcherml.recorder import secret_commands as commands
 from watcherml.recorder import secret_names as names
-from watcherml.recorder.assignments import PLACEHOLDER
+from watcherml.recorder.assignments import PLACEHOLDER, follows_flag, is_mixed, stands_for_nothing
 from watcherml.recorder.find_secrets import Span, remember
 
 __all__ = ["PLACEHOLDER", "findings", "placeholder", "redact_argv", "redact_config", "redact_text", "remember"]
@@ -46,6 +47,7 @@ def redact_text(text: str) -> str:
 
 def redact_argv(words: Sequence[str]) -> list[str]:
     """Return a command line with its secrets taken out; the word after ``--api-key`` is one."""
+    words = _without_options(words)
     return [_redact_value(_flag(words, index), word) for index, word in enumerate(words)]
 
 
@@ -67,8 +69,8 @@ def join_path(path: str, key: str | int) -> str:
 
 def findings(value: Any) -> Iterator[tuple[str, str, list[Span]]]:
     """Yield (path, text, spans) for each text in a JSON value that holds what looks like a secret, keys included."""
-    for path, name, text in _leaves(value, "", ""):
-        spans = finder.find_value(name, text)
+    for path, name, text, options in _leaves(value, "", ""):
+        spans = finder.find_value(name, text) or options
         if spans:
             yield path, text, spans
 
@@ -94,6 +96,7 @@ def _cleaned(value: Any, path: str, name: str, secret: bool, paths: list[str]) -
     if isinstance(value, Mapping):
         return _cleaned_mapping(value, path, secret or names.holds_secrets_only(name), paths)
     if isinstance(value, list):
+        value = _without_options(value)
         return [
             _cleaned(item, join_path(path, index), _flag(value, index) or name, secret, paths)
             for index, item in enumerate(value)
@@ -121,7 +124,7 @@ def _cleaned_mapping(value: Mapping[str, Any], path: str, secret: bool, paths: l
             shown += "'"
         if shown != key or PLACEHOLDER.search(key):
             paths.append(where)
-        made[shown] = _cleaned(item, where, named if named and key == "value" else key, secret, paths)
+        made[shown] = _cleaned(item, where, named if named and key.lower() == "value" else key, secret, paths)
     return made
 
 
@@ -130,37 +133,65 @@ def _redact_value(name: str, text: str) -> str:
         if not PLACEHOLDER.search(text):
             remember((text,))
         return placeholder(text)
-    return redact_text(text)
+    return redact_text(_without(text, finder.find_value(name, text)))
 
 
 def _named(value: Mapping[str, Any]) -> str:
     """Return the name in an entry such as {"name": "HF_TOKEN", "value": ...}, else nothing."""
-    if "value" not in value:
+    lowered = {key.lower(): item for key, item in value.items()}
+    if "value" not in lowered:
         return ""
-    return next((value[key] for key in ("name", "key") if isinstance(value.get(key), str)), "")
+    named = (lowered.get(key) for key in ("name", "key", "variable", "header"))
+    return next((name for name in named if isinstance(name, str)), "")
 
 
 def _flag(words: Sequence[Any], index: int) -> str:
-    """Return the name that the word before gives to a word of a command line, else nothing."""
-    before = words[index - 1] if index else None
-    if not isinstance(before, str) or not before.startswith("--") or "=" in before:
+    """Return the name that the word before gives to a word of a list, else nothing.
+
+    The word before is an option of a command line, or the name in a pair such as ("password", ...).
+    """
+    before, word = (words[index - 1] if index else None), words[index]
+    if not isinstance(before, str) or not isinstance(word, str):
         return ""
-    word = words[index]
-    if not isinstance(word, str) or word.startswith("-") or not names.naming(before):
+    said = names.naming(before)
+    if not said or "=" in before or word.startswith("-"):
         return ""
-    return "password" if names.naming(before) == "strong" or names.is_token(before) else before
+    if before.startswith("-"):
+        return "password" if follows_flag(before, word) else before
+    return "password" if said == "strong" and len(words) == 2 and is_mixed(word) else ""
 
 
-def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str]]:
+def _options(words: Sequence[Any]) -> dict[int, list[Span]]:
+    """Return the secrets in words that are options of a known program, by their index."""
+    found: dict[int, list[Span]] = {}
+    if len(words) > 1 and all(isinstance(word, str) for word in words):
+        for index, start, end in commands.secret_words(list(words)):
+            if not stands_for_nothing(words[index][start:end]):
+                found.setdefault(index, []).append(Span(start, end, "command_line"))
+    return found
+
+
+def _without_options(words: Sequence[Any]) -> list[Any]:
+    found = _options(words)
+    return [_without(word, sorted(found[index])) if index in found else word for index, word in enumerate(words)]
+
+
+def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str, list[Span]]]:
     if isinstance(value, Mapping):
         named = _named(value)
         only = names.holds_secrets_only(name)
         for key, item in value.items():
             where = join_path(path, key)
-            yield where, "", key
-            yield from _leaves(item, where, "password" if only else named if named and key == "value" else key)
+            yield where, "", key, []
+            inner = "password" if only else named if named and key.lower() == "value" else key
+            yield from _leaves(item, where, inner)
     elif isinstance(value, list):
+        found = _options(value)
         for index, item in enumerate(value):
-            yield from _leaves(item, join_path(path, index), _flag(value, index) or name)
+            where, inner = join_path(path, index), _flag(value, index) or name
+            if isinstance(item, str):
+                yield where, inner, item, found.get(index, [])
+            else:
+                yield from _leaves(item, where, inner)
     elif isinstance(value, str):
-        yield path, name, value
+        yield path, name, value, []

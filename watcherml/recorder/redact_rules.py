@@ -143,6 +143,7 @@ KEYS = (
     _key("discord_token", ".", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}(?![.(])", _mixed),
     _key("discord_webhook", "api/webhooks/", r"discord(?:app)?\.com/api/webhooks/[0-9]{5,}/(?P<s>[A-Za-z0-9_-]{40,})"),
     _key("telegram_token", ":aa", r"[0-9]{8,10}:AA[A-Za-z0-9_-]{32,}"),
+    Rule("telegram_token", ("/bot",), r"/bot(?P<s>[0-9]{8,10}:AA[A-Za-z0-9_-]{32,})"),
     # A Neptune token is one part: base64 of JSON.
     _key("jwt", "eyj", r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]{5,})?"),
     _key("neptune_token", "eyjhcglf", r"eyJhcGlf[A-Za-z0-9+/=_-]{20,}"),
@@ -187,13 +188,17 @@ PLACES = (
          r"(?i)[?&;](?:token|key|auth|sig|hmac)=(?P<s>[^\s&#\"'<>;,)\]}]{8,4000})", _random),
     Rule("bearer_token", ("bearer",), r"(?i)\bbearer[ \t]{1,4}(?P<s>[A-Za-z0-9._~+/=-]{8,8000})", _has_digit),
     Rule("authorization", ("authorization",),
-         r"(?i)\bauthorization\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?(?:bearer|basic|token|digest|apikey|api-key)"
-         r"[ \t]{1,4}(?P<s>[^\s\"'\\,;<>]{4,8000})"),
+         r"(?i)\bauthorization\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\?[\"']?(?:bearer|basic|token|digest|apikey|api-key"
+         r"|key|bot|ssws|sso-key|geniekey|splunk|client-id)[ \t=]{1,4}(?P<s>[^\s\"'\\,;<>]{4,8000})"),
     Rule("basic_auth", ("basic",), r"\bBasic[ \t]{1,4}(?P<s>[A-Za-z0-9+/]{8,2000}={0,2})", is_basic_auth),
     Rule("docker_auth", ("auth",),
          r"\\?[\"'](?:auth|_auth|identitytoken)\\?[\"'][ \t]{0,4}:[ \t]{0,4}\\?[\"'](?P<s>[A-Za-z0-9+/]{8,2000}={0,2})",
          is_basic_auth),
     Rule("cookie", ("cookie",), r"(?im)^[ \t>*<]{0,4}(?:set-)?cookie:[ \t]{0,4}(?P<s>[^\s][^\r\n]{7,})"),
+    # In a literal, as an entry of a mapping or one header: ends where the quotes do.
+    Rule("cookie", ("cookie",),
+         r"(?i)[\"'](?:set-)?cookie\\?[\"']?[ \t]{0,4}[:,][ \t]{0,4}[rbf]{0,2}\\?[\"']?"
+         r"(?P<s>[^\s\"'\\=]{1,200}=[^\r\n\"'\\]{4,4000})"),
 )  # fmt: skip
 # These look across lines.
 NETRC = Rule(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import threading
@@ -13,8 +12,9 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from watcherml.errors import InvalidValue, RunError
-from watcherml.recorder import artifacts, dataset, gather, ids, jsonable, life, ranks, redact
+from watcherml.recorder import artifacts, dataset, exits, gather, ids, jsonable, life, ranks, redact
 from watcherml.recorder import receipt as receipts
+from watcherml.recorder.following import Following
 from watcherml.recorder.numbers import as_number as as_number
 from watcherml.recorder.recording import Recording
 from watcherml.store.journal import open_spool
@@ -83,8 +83,9 @@ class Run:
         )
         self._recording = Recording(self, self._problems)
         self._sampler = self._recording.sampler
-        self._follower: ranks.Follower | None = None
+        self._following: Following | None = None
         self._ending = threading.Lock()  # taken once
+        self._exits = exits.Watch(self._at_exit, self._at_worker_exit)
         _here[self.run_id] = self
 
     def __repr__(self) -> str:
@@ -116,7 +117,7 @@ class Run:
             self._follow(place)
         else:
             self._recording.start(place)
-        atexit.register(self._at_exit)
+        self._safely(self._exits.start)
         return self
 
     def finish(self) -> None:
@@ -148,15 +149,17 @@ class Run:
         """Capture the evidence of a failure without ending the run; does nothing in a child that was given it."""
         if not self._mine:
             return
-        if self._follower is not None:
-            self._attach_failure(error)
+        following = self._following
+        if following is not None:
+            self._safely(lambda: following.attach_failure(error))
         self._safely(self.join_facts)
-        self._safely(self._recording.note_device)
+        self._recording.briefly(self._recording.note_device)
         if self._on_failure is not None:
             port = self._on_failure
-            self._safely(lambda: port(self, error))
+            self._recording.briefly(lambda: port(self, error))
         else:
-            self._safely(lambda: self.storage.runs.note(self.run_id, {"failure": life.failure_facts(error)}))
+            facts = {"failure": life.failure_facts(error)}
+            self._recording.briefly(lambda: self.storage.runs.note(self.run_id, facts))
 
     def __enter__(self) -> Run:
         self.entered = True
@@ -222,8 +225,8 @@ class Run:
             self._failed(error)
             return ""
         self.dataset_path = redact.redact_text(str(Path(path).expanduser().absolute()))
-        if self._writes("a dataset"):
-            self._safely(lambda: self.storage.runs.note(self.run_id, {"dataset": {**facts, "path": self.dataset_path}}))
+        noted = {"dataset": {**facts, "path": self.dataset_path}}
+        self._write("a dataset", lambda: self.storage.runs.note(self.run_id, noted))
         return str(facts["fingerprint"])
 
     def log_artifact(self, path: str | os.PathLike[str]) -> None:
@@ -237,8 +240,7 @@ class Run:
         except OSError as error:
             self._failed(error)
             return
-        if self._writes("an artifact"):
-            self._safely(lambda: self._recording.artifacts.log(found))
+        self._write("an artifact", lambda: self._recording.artifacts.log(found))
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -247,22 +249,23 @@ class Run:
         """Whether this is the process that started the run, not one that was forked from it or given it."""
         return self._owner == os.getpid()
 
-    def _writes(self, what: str) -> bool:
-        """Tell whether this process writes the run now; where it does not, that is one of the run's problems."""
-        if self._follower is not None:
-            return False  # rank 0 says the same
-        if not self._mine:
+    def _write(self, what: str, action: Callable[[], object]) -> None:
+        """Do it if this process writes the run now; where it does not, that is one of the run's problems."""
+        if self._following is not None and self._mine:
+            self._following.keep(action)
+        elif not self._mine:
             self._failed(RunError(f"{what} was logged by a child process, which adds metrics only"))
         elif self.status == "new":
             self._failed(RunError(f"{what} came before the start of run {self.run_id}"))
         elif self.status != "running":
             self._failed(life.ended(self.run_id, what))
-        return self._mine and self.status == "running"
+        else:
+            self._recording.briefly(action)
 
     def join_facts(self) -> None:
         """Wait until git and packages have been collected."""
         if self._mine:
-            self._recording.join_facts()
+            self._recording.briefly(self._recording.join_facts)
 
     def _new_name(self, name: Any) -> tuple[str, int | None]:
         """Return a name that is used for the first time as it is stored, and its key; None if it could not be."""
@@ -282,56 +285,54 @@ class Run:
         return found
 
     def _follow(self, place: ranks.Place) -> None:
-        """Attach to the run that rank 0 of this job records; nothing is written here but a failure."""
-        self._follower = ranks.Follower(self.storage, place)
+        """Attach to the run that rank 0 of this job records; nothing is written there but a failure."""
+        self._following = Following(self, self._recording, place, self._safely, self._follow_run, self._go_alone)
+        self._following.start()
+
+    def _follow_run(self, run_id: str) -> None:
+        self.run_id = self._problems.run_id = run_id
+        # Another thread may be writing into the journal, so that it is let go but not closed.
         self._spool = life.SilentSpool()
-        self._find_leader(ranks.MEET_SECONDS)
 
-    def _find_leader(self, seconds: float) -> None:
-        follower = self._follower
-        assert follower is not None
-        found = self._safely(lambda: follower.find(seconds))
-        if found is not None:
-            self.run_id = self._problems.run_id = found
-
-    def _attach_failure(self, error: BaseException) -> None:
-        """Find the run of rank 0 that this rank's failure belongs to; where there is none, it gets one of its own."""
-        follower = self._follower
-        assert follower is not None
-        if follower.leader is None:
-            self._find_leader(ranks.MEET_AFTER_FAILURE_SECONDS)
-        if follower.leader is None:
-            self._safely(self._recording.add_row)
-        self._safely(lambda: follower.note_failure(self.run_id, life.ending_of(error)[1]))
+    def _go_alone(self) -> None:
+        self._following = None
 
     def _end(self, status: life.Ending, reason: str) -> None:
         if self.status != "running" or not self._mine or not self._ending.acquire(blocking=False):
             return
         self.status = status
-        atexit.unregister(self._at_exit)
-        if self._follower is not None:
-            if self._recording.on_record:  # nobody found rank 0
-                self._safely(lambda: self._recording.end_row(status, reason))
+        self._safely(self._exits.stop)
+        following = self._following
+        if following is not None:
+            self._safely(lambda: following.settle(alone=True))
+        if self._following is not None:
             return
         try:
             self._recording.stop(patient=status == "success")
         finally:  # also if a person presses Ctrl-C meanwhile
             spool, self._spool = self._spool, life.EndedSpool(self.run_id)
             self._safely(spool.close)
-            self._safely(lambda: self._recording.end_row(status, reason))
+            self._recording.briefly(lambda: self._recording.end_row(status, reason))
         if status == "success":
-            made = self._safely(self._recording.receipt)
+            made = self._recording.briefly(self._recording.receipt)
             if made is not None and not self.quiet:
                 receipts.show(made)
 
     def _at_exit(self) -> None:
-        if self.status != "running" or not self._mine:
-            return
-        error = life.uncaught()
-        if error is not None:
-            self.fail(error)
+        if self.status == "running" and self._mine:
+            self._end_by(self._exits.ending())
+
+    def _at_worker_exit(self) -> None:
+        if self.status == "running" and self._mine:
+            self._end_by(exits.worker_ending())
+
+    def _end_by(self, ending: BaseException | str | None) -> None:
+        if isinstance(ending, BaseException):
+            self.fail(ending)
+        elif ending is not None:
+            self.interrupt(ending)
         else:
-            self.interrupt("the process ended without finish()")
+            self._end("success", exits.NO_FINISH)
 
 
 # Runs that this process was given by another one: kept, since a second journal of one process would mix up its names.

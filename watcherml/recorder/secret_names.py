@@ -23,14 +23,15 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _MAX_NAME = 200
 
 _ALONE = words_of(
-    "password passwd passphrase passcode pwd psw pw secret apikey authtoken accesstoken secretkey accesskey privatekey"
-    " clientsecret authkey storagekey accountkey pgpassword pgpass"
+    "password passwd passphrase passcode pwd psw secret apikey authtoken accesstoken secretkey accesskey privatekey"
+    " clientsecret authkey storagekey accountkey pgpassword pgpass dbpass userpass rootpass adminpass mysqlpass"
+    " storepass keypass passwort kennwort motdepasse contrasena wachtwoord senha"
 )
 _BEFORE_KEY = words_of(
-    "api access secret private signing encryption decryption auth account master shared license deploy"
-    " subscription admin root app application openai anthropic azure wandb comet kaggle hf huggingface gemini google"
+    "api access secret private signing encryption decryption auth account master license deploy"
+    " subscription admin app openai anthropic azure wandb comet kaggle hf huggingface gemini google"
     " groq mistral cohere together replicate stripe twilio sendgrid mailgun datadog langsmith langfuse pinecone"
-    " deepspeed_api rapid nvidia ngc fernet ssh pgp gpg base"
+    " deepspeed_api rapid nvidia ngc fernet ssh pgp gpg"
 )
 _BEFORE_TOKEN = words_of(
     "auth access refresh bearer session api hf hub huggingface wandb github gitlab gh gl bot security npm pypi slack"
@@ -38,30 +39,49 @@ _BEFORE_TOKEN = words_of(
     " secret client git ci identity docker kaggle comet aim mlflow clearml aws gcp azure sas sts cloudflare vercel"
     " netlify sentry circleci travis codecov jupyter notebook twine"
 )
-_BEFORE_PASS = words_of(
-    "db database user smtp mail email ftp redis mysql postgres pg mongo mongodb admin root login sql auth http proxy"
-    " ssh rabbitmq amqp ldap sudo"
+# Also behind a password: ``password_db``.
+_SYSTEMS = words_of(
+    "db database smtp mail ftp redis mysql postgres pg mongo mongodb admin root sql proxy ssh rabbitmq amqp ldap sudo"
 )
+_BEFORE_PASS = _SYSTEMS | words_of("user email login auth http my service old new")
+_PASSWORDS = words_of("password passwd passphrase passcode")
 # Words that make a token one of text, not of access.
 _OF_TEXT = words_of(
     "eos bos pad unk mask cls sep image img start end special stop eot eod begin prefix suffix middle fim audio video"
     " placeholder boi eoi task lang language prompt user assistant system tool extra additional new added decoder"
-    " encoder forced next last first num max min total per input output vocab no word sub text context query"
+    " encoder forced next last first num max min total per input output vocab no word sub text context query sos sot"
+    " padding unknown masked separator blank newline null empty dummy space title think thinking ignore index answer"
+    " question train target batch seq sequence chunk register sink summary class patch vision speech generated reserved"
 )
 _OF_DATA = words_of("public primary foreign cache sort partition row group index dict state attention num")
 _TAIL = words_of("value val b64 base64 plain plaintext")
 # What people write behind a secret's name to tell one from another.
 _VARIANTS = words_of(
-    "v old new prod production dev test staging live sandbox backup main default read write ro rw string"
+    "v old new prod production dev test staging live sandbox backup main default read write ro rw string tmp temp"
+    " primary secondary original current previous local remote legacy"
 )
 # A word that ends so is one, whatever it is run together with: mysecret, DBPASSWORD, rootpw.
-_ENDINGS = ("password", "passwd", "passphrase", "secret", "apikey", "encryptionkey", "dbpw", "rootpw", "userpw")
+_ENDINGS = (
+    "password", "passwd", "passphrase", "secret", "apikey", "encryptionkey", "dbpw", "rootpw", "userpw", "adminpw",
+    "mysqlpw",
+)  # fmt: skip
 _PLURAL = {
     "passwords": "password", "secrets": "secret", "tokens": "token", "keys": "key", "credentials": "credential",
     "cookies": "cookie", "passphrases": "passphrase", "apikeys": "apikey",
 }  # fmt: skip
-_WEAK = words_of("key token auth authorization credential cookie sas sig signature dsn otp pat jwt pin salt pass")
+_WEAK = words_of(
+    "key token tokens tok auth authorization credential cookie sas sig signature dsn otp pat jwt pin salt pass pw"
+    " bearer csrf hmac sessionid webhook"
+)
+# Two words that are a weak name together.
+_WEAK_PAIRS = {("session", "id"), ("secret", "id"), ("secret", "text"), ("access", "code"), ("security", "code")}
+_STRONG_PAIRS = {("de", "passe"), ("seed", "phrase"), ("recovery", "phrase")}
+_ACCESS = words_of("token auth authorization credential pass pw pat otp bearer")
 _NUMERIC = words_of("password passwd passphrase passcode pwd psw")
+# A name that asks or counts has an answer for its value: ``has_password``, ``num_secrets``.
+_QUESTIONS = words_of(
+    "is has use uses needs need require requires allow show hide num n max min count ask prompt check"
+)
 # Mappings under these names hold nothing but secrets.
 _CONTAINERS = frozenset(("secrets", "passwords", "api_keys", "apikeys"))
 
@@ -72,29 +92,41 @@ def naming(name: str) -> Naming:
     words = _words(name)
     if not words:
         return ""
+    said = _judged(words, name)
+    return "weak" if said == "strong" and len(words) > 1 and words[0] in _QUESTIONS else said
+
+
+def _judged(words: list[str], name: str) -> Naming:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in _ALONE:
+    if last in _ALONE or (before, last) in _STRONG_PAIRS or words == ["pw"]:
         return "strong"
     if last == "base" and words[-3:-1] == ["secret", "key"]:
         return "strong"
     if (
         (last == "key" and before in _BEFORE_KEY)
         or (last == "token" and before in _BEFORE_TOKEN)
-        or (last == "pass" and before in _BEFORE_PASS)
+        or (last in ("pass", "pw") and before in _BEFORE_PASS)
     ):
         return "strong"
     if last not in _WEAK:
-        return ""
-    if (last == "token" and _OF_TEXT & set(words[:-1])) or (last == "key" and before in _OF_DATA):
+        return "weak" if (before, last) in _WEAK_PAIRS else ""
+    if last == "key" and before in _OF_DATA:
         return ""
     # A variable of the environment that ends so holds one, whoever it is for.
-    return "strong" if last == "token" and len(words) > 1 and name.isupper() else "weak"
+    upper = last == "token" and len(words) > 1 and name.isupper() and not _is_of_text(words)
+    return "strong" if upper else "weak"
 
 
 def is_token(name: str) -> bool:
     """Tell whether a name ends in a word for a token of access; a key is more often one of a mapping."""
     words = _words(name)
-    return bool(words) and words[-1] in ("token", "auth", "authorization", "credential", "pass", "pat", "otp")
+    return bool(words) and words[-1] in _ACCESS and not _is_of_text(words)
+
+
+def header_of(name: str) -> str:
+    """Return the HTTP header that a name is for, if its value has a form of its own; else nothing."""
+    last = (_words(name) or [""])[-1]
+    return "Authorization" if last in ("auth", "authorization") else "Cookie" if last == "cookie" else ""
 
 
 def may_be_number(name: str) -> bool:
@@ -108,15 +140,25 @@ def holds_secrets_only(name: str) -> bool:
     return name.lower() in _CONTAINERS
 
 
+def _is_of_text(words: list[str]) -> bool:
+    return words[-1] == "token" and bool(_OF_TEXT & set(words[:-1]))
+
+
 @functools.lru_cache(maxsize=4096)
 def _words(name: str) -> list[str]:
     words = [word.lower() for word in _WORDS.findall(name[-_MAX_NAME:])]
     while words and (words[-1].isdigit() or (words[-1] in _TAIL and len(words) > 1)):
         words.pop()
-    while len(words) > 1 and words[-1] in _VARIANTS and _plain(words[-2]) in _ALONE | {"token", "key"}:
-        words.pop()
-    if words:
-        words[-1] = _plain(words[-1])
+    behind = len(words)
+    while behind > 1 and (words[behind - 1] in _VARIANTS | _SYSTEMS or words[behind - 1].isdigit()):
+        behind -= 1
+    if 0 < behind < len(words):
+        core = _plain(words[behind - 1])
+        allowed = _VARIANTS | _SYSTEMS if core in _PASSWORDS else _VARIANTS
+        if core in _ALONE | {"token", "key"} and all(word in allowed or word.isdigit() for word in words[behind:]):
+            words = words[:behind]
+    if words and (words[-1] != "tokens" or not _BEFORE_TOKEN.isdisjoint(words[-2:-1])):
+        words[-1] = _plain(words[-1])  # tokens of nobody are those of a text
     return words
 
 

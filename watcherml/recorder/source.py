@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 from watcherml.recorder import changes
 from watcherml.recorder.git import Git, GitFailed
 
-# All calls of git together; a run waits for its facts a little longer than this.
-_TIMEOUT_SECONDS = 15.0
+# All calls of git together, while training goes on; the end of a run does not wait so long.
+TIMEOUT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,14 @@ class SourceState:
     patch: bytes = field(default=b"", repr=False)
 
 
-def collect(folder: Path, timeout_seconds: float = _TIMEOUT_SECONDS) -> SourceState:
+def collect(folder: Path, timeout_seconds: float = TIMEOUT_SECONDS, stop: threading.Event | None = None) -> SourceState:
     """Look at the repository that holds ``folder``; never raises, the facts say why something is absent.
 
     The patch covers the whole repository and takes a clean checkout of ``commit`` (of nothing, where there is no
     commit yet) to the working tree as it is, but for what ``left_out``, ``notebooks`` and ``submodules`` name.
+    Setting ``stop`` ends the looking within a moment, with what has been found by then.
     """
-    git = Git(folder, time.monotonic() + timeout_seconds)
+    git = Git(folder, time.monotonic() + timeout_seconds, None, stop)
     try:
         top = Path(git.text("rev-parse", "--show-toplevel"))
         return _state(git.within(top), git.text("rev-parse", "--show-prefix").rstrip("/"))
@@ -38,7 +40,7 @@ def collect(folder: Path, timeout_seconds: float = _TIMEOUT_SECONDS) -> SourceSt
 
 def head_commit(folder: Path) -> str | None:
     """Return the commit that HEAD names, or None."""
-    return _head(Git(folder, time.monotonic() + _TIMEOUT_SECONDS))
+    return _head(Git(folder, time.monotonic() + TIMEOUT_SECONDS))
 
 
 def _head(git: Git) -> str | None:
@@ -46,7 +48,7 @@ def _head(git: Git) -> str | None:
 
 
 def _state(git: Git, subfolder: str) -> SourceState:
-    import tempfile  # slow to import; this runs in the background
+    import tempfile  # slow to import; this runs in the background, after gather.load
 
     commit = _head(git)
     branch = git.maybe("symbolic-ref", "--short", "-q", "HEAD")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from watcherml.protocol.verdict import Check
 from watcherml.report.units import format_bytes
 
-CHAIN = "campaign"
+CHAIN = "the campaign"
+_TITLES = {"full": "the full trial"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def grouped(checks: Sequence[Check]) -> list[Group]:
     found: dict[str, list[tuple[str, Check]]] = {}
     for check in checks:
         stage, colon, name = check.name.partition(": ")
-        title = stage if colon else CHAIN
+        title = _TITLES.get(stage, stage) if colon else CHAIN
         found.setdefault(title, []).append((name if colon else check.name, check))
     return [
         Group(title, tuple(sorted(members, key=lambda member: member[1].outcome == "pass")))

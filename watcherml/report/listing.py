@@ -23,7 +23,7 @@ EVENT_NAMES = {
 
 class Column(NamedTuple):
     """A column: its title, a row's value in words, its widest width in characters (more than 60 may wrap),
-    its alignment and colour, and whether it holds ids."""
+    its alignment and colour, whether it holds ids, and how gladly a narrow terminal does without it (0: never)."""
 
     title: str
     words: Callable[[Row], str]
@@ -31,6 +31,12 @@ class Column(NamedTuple):
     numeric: bool = False
     tone: Callable[[Row], Tone] | None = None
     is_id: bool = False
+    spare: int = 0
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether it holds sentences, which are read from their beginning and may be cut at their end."""
+        return self.limit > 60
 
 
 def campaign_status(row: Row) -> str:
@@ -78,30 +84,30 @@ RUNS = (
     Column("Run", _text("run_id"), 44, is_id=True),
     Column("Project", _text("project"), 24),
     Column("Status", _run_status, 22, tone=_run_tone),
-    Column("Started", lambda row: format_time(row.get("started_at"), "–"), 23),
-    Column("Took", lambda row: format_seconds(row.get("duration_s"), "–"), 14, numeric=True),
-    Column("Step", lambda row: format_count(row.get("last_step"), "–"), 12, numeric=True),
-    Column("Peak", lambda row: format_bytes(row.get("peak_device_bytes"), "–"), 12, numeric=True),
-    Column("Device", _device, 10),
+    Column("Started", lambda row: format_time(row.get("started_at"), "–"), 23, spare=1),
+    Column("Took", lambda row: format_seconds(row.get("duration_s"), "–"), 14, numeric=True, spare=3),
+    Column("Step", lambda row: format_count(row.get("last_step"), "–"), 12, numeric=True, spare=2),
+    Column("Peak", lambda row: format_bytes(row.get("peak_device_bytes"), "–"), 12, numeric=True, spare=4),
+    Column("Device", _device, 10, spare=5),
     Column("Failure", _class, 32),
 )
 FAILURES = (
     Column("Run", _text("run_id"), 44, is_id=True),
     Column("Project", _text("project"), 24),
     Column("State", _resolved, 10, tone=_resolved_tone),
-    Column("Failed", lambda row: format_time(row.get("created_at"), "–"), 23),
+    Column("Failed", lambda row: format_time(row.get("created_at"), "–"), 23, spare=1),
     Column("Failure", _class, 32),
-    Column("Device", _device, 10),
+    Column("Device", _device, 10, spare=2),
     Column("What happened", _text("sentence"), 90),
 )
 CAMPAIGNS = (
     Column("Campaign", _text("campaign_id"), 44, is_id=True),
     Column("Project", _text("project"), 24),
     Column("Status", campaign_status, 18, tone=_campaign_tone),
-    Column("Prepared", lambda row: format_time(row.get("created_at"), "–"), 23),
-    Column("Trials", lambda row: format_count(row.get("trials"), "–"), 7, numeric=True),
-    Column("Trial time", lambda row: format_seconds(row.get("trial_wall_s"), "–"), 14, numeric=True),
-    Column("Device", _device, 10),
-    Column("Source run", _text("source_run_id"), 44, is_id=True),
+    Column("Prepared", lambda row: format_time(row.get("created_at"), "–"), 23, spare=2),
+    Column("Trials", lambda row: format_count(row.get("trials"), "–"), 7, numeric=True, spare=3),
+    Column("Trial time", lambda row: format_seconds(row.get("trial_wall_s"), "–"), 14, numeric=True, spare=4),
+    Column("Device", _device, 10, spare=5),
+    Column("Source run", _text("source_run_id"), 44, is_id=True, spare=1),
     Column("Outcome", _text("sentence"), 90),
 )

@@ -45,6 +45,19 @@ def shorten(text: str, limit: int) -> str:
     return text[: limit - 1 - tail] + "…" + (text[-tail:] if tail else "")
 
 
+def cut(text: str, limit: int) -> str:
+    """Return at most ``limit`` terminal columns of a sentence, its end replaced by an ellipsis."""
+    if width(text) <= limit:
+        return text
+    taken, kept = 1, 0
+    for char in text:
+        taken += width(char)
+        if taken > limit:
+            break
+        kept += 1
+    return text[:kept].rstrip() + "…"
+
+
 def json_text(value: Any) -> str:
     """Return a configuration as indented JSON that can be copied; a value JSON lacks is shown as text.
 

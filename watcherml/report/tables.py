@@ -7,33 +7,41 @@ from typing import Any
 
 from watcherml.report import plain
 from watcherml.report.listing import CAMPAIGNS, EVENT_NAMES, FAILURES, RUNS, Column
-from watcherml.report.safe import compact, one_line, shorten
+from watcherml.report.safe import compact, cut, one_line, shorten, width
 from watcherml.report.units import format_time
 
-
-def runs_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False) -> str:
-    """Return runs, one a line; rows of the view ``run_summary``."""
-    return _table(RUNS, rows, "No runs are recorded here yet.", color)
+_WHOLE_ID = 200  # characters, more than any id has: an id that is cut cannot be typed again
+_LEAST_PROSE = 30  # columns that a sentence needs to say anything
 
 
-def failures_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False) -> str:
-    """Return failures, one a line; rows of the view ``failure_summary``."""
-    return _table(FAILURES, rows, "No failures are recorded here.", color)
+def runs_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False, columns: int | None = None) -> str:
+    """Return runs, one a line; rows of the view ``run_summary``. ``columns`` is what a line may take."""
+    return _table(RUNS, rows, "No runs are recorded here yet.", color, columns)
 
 
-def campaigns_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False) -> str:
-    """Return recovery campaigns, one a line; rows of the view ``campaign_summary``."""
-    return _table(CAMPAIGNS, rows, "No recovery campaigns are recorded here.", color)
+def failures_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False, columns: int | None = None) -> str:
+    """Return failures, one a line; rows of the view ``failure_summary``. ``columns`` is what a line may take."""
+    return _table(FAILURES, rows, "No failures are recorded here.", color, columns)
+
+
+def campaigns_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False, columns: int | None = None) -> str:
+    """Return recovery campaigns, one a line; rows of the view ``campaign_summary``. ``columns`` as for runs."""
+    return _table(CAMPAIGNS, rows, "No recovery campaigns are recorded here.", color, columns)
 
 
 def events(rows: Sequence[Mapping[str, Any]], *, color: bool = False) -> str:
     """Return a campaign's events, one a line; rows hold ``seq``, ``at`` (seconds since 1970), ``type``, ``body``."""
     if not rows:
         return "No events are recorded here.\n"
-    cells = [
-        (str(row.get("seq", "")), format_time(row.get("at")), event_name(row), _body(row.get("body"))) for row in rows
-    ]
-    return plain.finish(plain.columns(("No.", "When", "What", "Detail"), cells, numeric=(0,), color=color))
+    cells = [(str(row.get("seq", "")), format_time(row.get("at")), event_name(row)) for row in rows]
+    titles, *heads = plain.columns(("No.", "When", "What"), cells, numeric=(0,))
+    wide = max(map(width, heads)) + 2  # details are wrapped beside these columns
+    lines = [plain.bold(f"{titles:<{wide}}Detail", color)]
+    for head, row in zip(heads, rows, strict=True):
+        detail = row.get("words") or _body(row.get("body"))
+        first, *rest = plain.wrap(detail, " " * wide, " " * wide, 600)
+        lines += [f"{head:<{wide}}{first.strip()}".rstrip(), *rest]
+    return plain.finish(lines)
 
 
 def event_name(row: Mapping[str, Any]) -> str:
@@ -55,11 +63,46 @@ def _value(value: Any) -> str:
     return one_line(value, 60) if isinstance(value, str) else compact(value, 60)
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], empty: str, color: bool) -> str:
+def _table(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], empty: str, color: bool, room: int | None
+) -> str:
     if not rows:
         return empty + "\n"
-    cells = [[one_line(column.words(row), column.limit) for column in columns] for row in rows]
-    tones = [[column.tone(row) if column.tone else None for column in columns] for row in rows]
-    numeric = [index for index, column in enumerate(columns) if column.numeric]
-    titles = [column.title for column in columns]
-    return plain.finish(plain.columns(titles, cells, numeric=numeric, tones=tones, color=color))
+    shown = list(columns)
+    cells = {column.title: [_cell(column, row) for row in rows] for column in columns}
+    left_out: list[str] = []
+    if room is not None:
+        for column in sorted((one for one in columns if one.spare), key=lambda one: -one.spare):
+            if _taken(shown, cells, cut_to=_LEAST_PROSE) > room:
+                shown.remove(column)
+                # A column that says nothing is not missed.
+                left_out += [column.title] if any(cell.strip("–") for cell in cells[column.title]) else []
+        if shown[-1].is_prose:
+            others = _taken(shown[:-1], cells)
+            limit = max(_LEAST_PROSE, room - others - 2)
+            cells[shown[-1].title] = [cut(text, limit) for text in cells[shown[-1].title]]
+    tones = [[column.tone(row) if column.tone else None for column in shown] for row in rows]
+    numeric = [index for index, column in enumerate(shown) if column.numeric]
+    lines = plain.columns(
+        [column.title for column in shown],
+        list(zip(*(cells[column.title] for column in shown), strict=True)),
+        numeric=numeric, tones=tones, color=color,
+    )  # fmt: skip
+    if left_out:
+        note = f"Left out at this width: {', '.join(left_out)}. `--format json` has everything."
+        lines += [plain.paint(line, "quiet", color) for line in plain.wrap(note)]
+    return plain.finish(lines)
+
+
+def _cell(column: Column, row: Mapping[str, Any]) -> str:
+    if column.is_prose:
+        return cut(one_line(column.words(row)), column.limit)
+    return one_line(column.words(row), _WHOLE_ID if column.is_id else column.limit)
+
+
+def _taken(columns: Sequence[Column], cells: Mapping[str, Sequence[str]], cut_to: int | None = None) -> int:
+    """Return how many terminal columns a table takes, the text of its last column cut to so many."""
+    widths = [max(width(column.title), *map(width, cells[column.title])) for column in columns]
+    if cut_to is not None and columns[-1].is_prose:
+        widths[-1] = min(widths[-1], cut_to)
+    return sum(widths) + 2 * (len(widths) - 1)

@@ -9,7 +9,7 @@ from watcherml.contract.contract import RecoveryContract
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.proposal import Proposal
 from watcherml.report.safe import one_line
-from watcherml.report.units import format_bytes, format_count, format_number, format_seconds, plural
+from watcherml.report.units import format_bytes, format_number, format_seconds, plural
 from watcherml.sealed.device import Device
 
 State = Literal["automatic", "approved", "rejected", "waiting"]
@@ -184,7 +184,5 @@ def budget_sentence(plan: RecoveryPlan) -> str:
     """Return how the trials are divided among the stages."""
     budget, runs = plan.contract.budget, plan.contract.verification.confirmation_runs
     control = "1 control, " if plan.contract.control else ""
-    return (
-        f"{control}up to {format_count(max(plan.contract.probe_candidates, 0))} probes,"
-        f" {format_count(budget.max_full_trials)} full, {format_count(runs)} confirmations a candidate"
-    )
+    parts = (plural(max(plan.contract.probe_candidates, 0), "probe"), plural(budget.max_full_trials or 0, "full trial"))
+    return f"{control}up to {', '.join(parts)}, {plural(runs, 'confirmation')} a candidate"

@@ -20,9 +20,12 @@ def text_export(document: Mapping[str, Any], *, color: bool = False) -> str:
     lines += plain.pair("Metric points", f"{document['points']:,}")
     lines += plain.pair("Campaigns", ", ".join(document["campaigns"]))
     missing = [
-        words for name, words in (("capsule.json", "no failure"), ("patch.diff", "no patch")) if name not in members
+        words
+        for name, words in (("capsule.json", "a failure capsule"), ("patch.diff", "a Git patch"))
+        if name not in members
     ]
-    lines += plain.pair("Without", ", ".join([*missing, "the bytes of datasets, checkpoints and artifacts"]))
+    lines += plain.pair("Not recorded", " and ".join(missing))
+    lines += plain.pair("Left out", "the bytes of datasets, checkpoints and artifacts")
     lines += plain.wrap(
         "Configuration, source, paths and tracebacks are in it: look before you pass it on.", "  ", "  "
     )

@@ -14,7 +14,7 @@ from watcherml.report.glossary import label, meaning
 from watcherml.report.ladder import Planned, Rung, planned, rungs
 from watcherml.report.safe import json_text, shorten
 from watcherml.report.units import format_bytes, format_count, format_seconds
-from watcherml.report.words import CHECK_TONES, verdict_tone, verdict_words
+from watcherml.report.words import CHECK_TONES, verdict_headline, verdict_tone
 
 
 def text_progress(
@@ -38,9 +38,8 @@ def text_verdict(
     color: bool = False,
 ) -> str:
     """Return a verdict as text; arguments as for ``html_verdict``."""
-    word = verdict_words(verdict, standing)
-    headline = f"{word[:1].upper()}{word[1:]}: {verdict.sentence}"
-    lines = [plain.paint(line, verdict_tone(verdict, standing), color) for line in plain.wrap(headline)]
+    headline = plain.wrap(verdict_headline(verdict, standing))
+    lines = [plain.paint(line, verdict_tone(verdict, standing), color) for line in headline]
     if standing != "on_record":
         lines += plain.wrap(meaning("standing", standing))
     if verdict.device_kind == "simulated":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watcherml.report import plain
@@ -24,12 +24,29 @@ def text_removed(document: Mapping[str, Any], *, color: bool = False) -> str:
     counts = _counts(document)
     head = f"Deleted {document['what']}: {', '.join(counts)}." if counts else "Nothing was deleted."
     lines = plain.wrap(head, "  ", "")
-    lines += plain.pair("Given back", format_bytes(document["given_back_bytes"]))
+    if counts or document["given_back_bytes"]:
+        lines += plain.pair("Given back", format_bytes(document["given_back_bytes"]))
     if document["deletion"]:
         lines += plain.pair("On record", f"that it was deleted, by whom and when: {document['deletion']}")
     for problem in document["problems"]:
         lines += [plain.paint(line, "warn", color) for line in plain.pair("Not done", problem)]
     return plain.finish([*lines, *_kept(document)])
+
+
+def text_prunable(choices: Sequence[Mapping[str, Any]]) -> str:
+    """Return what could be pruned and how; entries as ``watcherml.api.prunable.prunable`` makes them."""
+    if not choices:
+        return plain.finish(["There is nothing to prune."])
+    lines = ["No flag says what should go. What could go:"]
+    for one in choices:
+        counts = [plural(one["runs"], "run of trials" if one["what"] == "trials" else "ended run",
+                         "runs of trials" if one["what"] == "trials" else "")] if one["runs"] else []  # fmt: skip
+        counts += [plural(one["points"], "metric point")] if one["points"] else []
+        size = format_bytes(one["database_bytes"] + one["file_bytes"])
+        name = "Trials' data" if one["what"] == "trials" else "Runs"
+        lines += plain.pair(name, f"{', '.join([*counts, f'about {size}'])}: {' or '.join(one['flags'])}")
+        lines += [line for sentence in one["kept"] for line in plain.pair(" ", sentence)]
+    return plain.finish(lines)
 
 
 def question(document: Mapping[str, Any]) -> str:

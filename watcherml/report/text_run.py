@@ -10,7 +10,7 @@ from watcherml.report.curves import Curve, curves, sample_curves
 from watcherml.report.palette import Tone
 from watcherml.report.safe import flat, json_text, shorten
 from watcherml.report.terms import SIMULATED_NOTE
-from watcherml.report.units import format_bytes, format_count, format_seconds, format_time
+from watcherml.report.units import format_bytes, format_count, format_seconds, format_time, plural
 from watcherml.report.words import RUN_TONES, device_of, exactness_words, run_headline, value_words
 
 _MAX_FACTS = 40
@@ -89,12 +89,25 @@ def _artifacts(artifacts: Sequence[Mapping[str, Any]], color: bool) -> list[str]
 def _provenance(row: Mapping[str, Any], color: bool) -> list[str]:
     facts = row.get("facts")
     lines: list[str] = []
+    alone: dict[str, Any] = {}
     for topic, value in facts.items() if isinstance(facts, Mapping) else ():
-        leaves = flat(value) if isinstance(value, Mapping) else [(str(topic), value)]
-        body: list[str] = []
-        for key, leaf in leaves[:_MAX_FACTS]:
-            body += plain.wrap(f"{key}: {value_words(key.rpartition('.')[2], leaf)}", "    ", "  ", 300)
-        if len(leaves) > _MAX_FACTS:
-            body.append(f"  … {len(leaves) - _MAX_FACTS:,} more")
-        lines += plain.section(shorten(str(topic).replace("_", " ").capitalize(), 60), body, color)
-    return lines
+        if isinstance(value, Mapping):
+            lines += plain.section(_title(topic), _leaves(value), color)
+        else:
+            alone[str(topic)] = value
+    # A topic of one value needs no title of its own.
+    return [*plain.section("Started as", _leaves(alone), color), *lines]
+
+
+def _leaves(facts: Mapping[str, Any]) -> list[str]:
+    packages = facts.get("packages")
+    if isinstance(packages, Mapping):
+        facts = {**facts, "packages": f"{plural(len(packages), 'package')}; `--format json` names each"}
+    leaves, lines = flat(facts), []
+    for key, leaf in leaves[:_MAX_FACTS]:
+        lines += plain.wrap(f"{key}: {value_words(key.rpartition('.')[2], leaf)}", "    ", "  ", 300)
+    return lines if len(leaves) <= _MAX_FACTS else [*lines, f"  … {len(leaves) - _MAX_FACTS:,} more"]
+
+
+def _title(topic: object) -> str:
+    return shorten(str(topic).replace("_", " ").capitalize(), 60)

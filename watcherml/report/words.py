@@ -28,6 +28,7 @@ CAUSE_LISTS = (
     ("excluded", "Excluded"),
     ("unknown", "Not measured"),
 )
+_ABOUT_A_CONFIG = {"config", "lossy", "redacted"}
 _NOT_ON_RECORD = {
     "unrecorded": "elsewhere, not by this store",
     "imported": "elsewhere, not by this store",
@@ -88,6 +89,13 @@ def verdict_words(verdict: Verdict, standing: str) -> str:
     return f"{word} {where}" + (f", {device}" if device else "")
 
 
+def verdict_headline(verdict: Verdict, standing: str) -> str:
+    """Return the verdict as one sentence that says its status once: a verified sentence says it itself."""
+    word = verdict_words(verdict, standing)
+    shown = f"{word[:1].upper()}{word[1:]}"
+    return verdict.sentence if verdict.sentence.startswith(shown) else f"{shown}: {verdict.sentence}"
+
+
 def verdict_tone(verdict: Verdict, standing: str) -> Tone:
     """Return the colour of a verdict; green only for one that this store stands for."""
     tone = VERDICT_TONES[verdict.status]
@@ -112,7 +120,9 @@ def release_words(release: Mapping[str, Any] | None) -> tuple[str, list[str]]:
 
 def config_of(capsule: Capsule) -> Any:
     """Return the configuration that the capsule holds (evidence EV-1), or None."""
-    return next((piece.data for piece in capsule.evidence if piece.id == "EV-1"), None)
+    data = next((piece.data for piece in capsule.evidence if piece.id == "EV-1"), None)
+    # What a person copies is the configuration, without what the recorder says of it.
+    return data["config"] if isinstance(data, Mapping) and set(data) == _ABOUT_A_CONFIG else data
 
 
 def device_of(row: Mapping[str, Any]) -> Mapping[str, Any]:

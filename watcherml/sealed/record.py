@@ -145,6 +145,11 @@ def kinds() -> Mapping[str, type[Record]]:
     return types.MappingProxyType(_kinds)
 
 
+def fields_of(cls: type[Record]) -> Mapping[str, Any]:
+    """Return the annotation of each key of a record's documents."""
+    return {key: annotation for key, (_, annotation) in _plan(cls).items()}
+
+
 def freeze(value: Any) -> Any:
     """Return a JSON value with dicts as read-only mappings and lists as tuples."""
     if isinstance(value, Mapping):

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from watcherml.store.header import read_header
+from watcherml.store.patience import Wait, seconds_left
 
-BUSY_TIMEOUT_SECONDS = 30.0
+# SQLite's own wait cannot be called off; a wait for a lock is many short ones.
+_TURN_MILLISECONDS = 100
 _ROOM_BYTES = 2**17  # what a write-ahead log and its shared memory need at least
 
 T = TypeVar("T")
@@ -20,26 +22,37 @@ T = TypeVar("T")
 def open_file(path: Path, options: str) -> sqlite3.Connection:
     """Open a database file with the options of a SQLite URI, which have to name a ``mode`` other than ``rwc``."""
     uri = f"{path.as_uri()}?{options}"
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
+    connection = sqlite3.connect(uri, uri=True, timeout=seconds_left(), isolation_level=None)
     connection.row_factory = sqlite3.Row
     return connection
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
-    """Start a write transaction, waiting for other writers."""
+    """Start a write transaction, waiting for other writers as long as this thread may."""
+    usual = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+    connection.execute(f"PRAGMA busy_timeout = {min(usual, _TURN_MILLISECONDS)}")
     retry_busy(lambda: connection.execute("BEGIN IMMEDIATE"))
+    connection.execute(f"PRAGMA busy_timeout = {usual}")
 
 
-def retry_busy(call: Callable[[], T], seconds: float = BUSY_TIMEOUT_SECONDS) -> T:
-    """Call again while SQLite says busy; its own timeout does not cover a change of the journal mode."""
-    deadline = time.monotonic() + seconds
-    pause = 0.005
+def retry_busy(call: Callable[[], T], seconds: float | None = None) -> T:
+    """Call again while SQLite says busy; its own timeout does not cover a change of the journal mode.
+
+    Waits ``seconds`` at most, and never longer than this thread may wait for a lock.
+    """
+    wait, pause = Wait(seconds), 0.005
     while True:
         try:
-            return call()
+            done = call()
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() > deadline:
+            if not is_busy(error):
                 raise
+            if wait.over:
+                wait.end(answered=False)
+                raise
+        else:
+            wait.end(answered=True)
+            return done
         time.sleep(pause)
         pause = min(pause * 2, 0.25)
 
@@ -49,48 +62,71 @@ def is_busy(error: sqlite3.OperationalError) -> bool:
     return "locked" in str(error) or "busy" in str(error)
 
 
-def enter_wal(path: Path) -> str:
+def enter_wal(path: Path, in_use: Callable[[sqlite3.Connection], bool]) -> str:
     """Set the write-ahead log, or the rollback journal where that fails; returns why it failed, "" if it did not.
 
-    Raises ``sqlite3.OperationalError`` where the store is busy for too long or the disk is full.
+    A store that ``in_use`` calls used keeps the journal it has. Raises ``sqlite3.OperationalError`` where the store is
+    busy for too long or the disk is full.
     """
     with closing(open_file(path, "mode=rw")) as connection:
         try:
+            if _journal_mode(connection) != "wal" and in_use(connection):
+                return ""
             mode = retry_busy(lambda: _journal_mode(connection, "wal"))
             if mode == "wal":
-                begin_immediate(connection)  # only a write shows whether shared memory is to be had here
-                connection.execute("ROLLBACK")
+                _try_shared_memory(connection)
                 return ""
             refused = f"SQLite keeps the journal mode {mode} here"
         except sqlite3.OperationalError as error:
-            if is_busy(error) or _is_full(error, path):
+            if is_busy(error) or is_full(error, path):
                 raise
             refused = f"SQLite cannot use its write-ahead log here ({error})"
-    leave_wal(path, BUSY_TIMEOUT_SECONDS)
+    leave_wal(path, seconds_left(), lambda _: False)
     return refused
 
 
-def leave_wal(path: Path, seconds: float) -> None:
-    """Set the rollback journal; ``sqlite3.OperationalError`` if others are busy with the log after ``seconds``."""
+def _try_shared_memory(connection: sqlite3.Connection) -> None:
+    # Only a write shows whether shared memory is to be had here.
+    connection.execute(f"PRAGMA busy_timeout = {_TURN_MILLISECONDS}")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):  # the lock that somebody holds lies in that memory
+            raise
+
+
+def leave_wal(path: Path, seconds: float, in_use: Callable[[sqlite3.Connection], bool]) -> None:
+    """Set the rollback journal, unless ``in_use`` calls the store used.
+
+    Raises ``sqlite3.OperationalError`` if others are busy with the log after ``seconds``.
+    """
     header = read_header(path)
     if header is not None and not header.wal:
         return
     with closing(open_file(path, "mode=rw")) as connection:
         # In exclusive mode the log needs no shared memory, so that it can be left even where there is none.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
-        retry_busy(lambda: _journal_mode(connection, "delete"), seconds)
+        connection.execute(f"PRAGMA busy_timeout = {_TURN_MILLISECONDS}")
+        if not retry_busy(lambda: in_use(connection), seconds):
+            retry_busy(lambda: _journal_mode(connection, "delete"), seconds)
 
 
-def _journal_mode(connection: sqlite3.Connection, wanted: str) -> str:
+def _journal_mode(connection: sqlite3.Connection, wanted: str = "") -> str:
     found = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-    return found if found == wanted else str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
+    if found == wanted or not wanted:
+        return found
+    return str(connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()[0])
 
 
-def _is_full(error: sqlite3.OperationalError, path: Path) -> bool:
+def is_full(error: sqlite3.DatabaseError, path: Path) -> bool:
+    """Tell whether the disk has no room; such an error may bear another name."""
     # Where it is the shared memory that finds no room, SQLite speaks of an I/O error.
     if "full" in str(error):
         return True
     import shutil
 
-    return shutil.disk_usage(path.parent).free < _ROOM_BYTES
+    try:
+        return shutil.disk_usage(path.parent).free < _ROOM_BYTES
+    except OSError:  # the folder is gone
+        return False

@@ -16,14 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from watcherml.store import journal
+from watcherml.store import aside, journal
+from watcherml.store.connect import is_busy
 from watcherml.store.gate import opened
 from watcherml.store.header import beside, read_header
 from watcherml.store.migrate import schema_version, upgrade
 
 Signature = tuple[tuple[str, int, int], ...]
-_ATTEMPTS = 10
-_PAUSE_SECONDS = 0.05
+_ATTEMPT_SECONDS = 5.0
+_PAUSE_SECONDS = 0.025
+_TICK_NANOSECONDS = 20_000_000
 # Points in mapped memory reach a file without changing its time of modification.
 _SPOOL_AGE_SECONDS = 2.0
 _SHARE_OF_TIME = 10  # a copy is used for at least so many times as long as it took to make
@@ -76,8 +78,8 @@ def signature(path: Path, spool_folder: Path) -> Signature:
 
 def pending_runs(spool_folder: Path) -> list[str]:
     """Return the ids of runs that have spool files."""
-    # RUN.PID.SERIAL.points or RUN.PID.jsonl, and a run's id may hold dots.
-    parts = {".points": 3, ".jsonl": 2}
+    # RUN.PID.SERIAL.points, RUN.PID.jsonl or RUN.PID.ending, and a run's id may hold dots.
+    parts = {".points": 3, ".jsonl": 2, aside.ENDING: 2}
     return sorted({one.name.rsplit(".", parts[one.suffix])[0] for one in _spool_files(spool_folder)})
 
 
@@ -86,11 +88,12 @@ def current_copy(path: Path, spool_folder: Path) -> sqlite3.Connection:
 
     Raises ``NotAStore`` or ``NewerStore`` as opening the file itself does, OSError or ``sqlite3.DatabaseError``.
     """
-    copy = memory_copy(path, spool_folder)
+    copy = memory_copy(path)
     try:
         version = schema_version(copy, path)
         copy.execute("BEGIN")
         upgrade(copy, version)
+        _take_endings(copy, spool_folder)
         known = {str(row[0]) for row in copy.execute("SELECT run_id FROM runs")}
         for run_id in pending_runs(spool_folder):
             if run_id in known:
@@ -100,6 +103,20 @@ def current_copy(path: Path, spool_folder: Path) -> sqlite3.Connection:
         copy.close()
         raise
     return copy
+
+
+def _take_endings(copy: sqlite3.Connection, spool_folder: Path) -> None:
+    for path in aside.endings(spool_folder):
+        document = aside.read(path)
+        if document is None:
+            continue
+        copy.execute("SAVEPOINT ending")
+        try:
+            aside.apply(copy, document["run_id"], document)
+            aside.close(copy, document["run_id"], **document["end"])
+        except (sqlite3.Error, ValueError, TypeError, KeyError):
+            copy.execute("ROLLBACK TO ending")  # one that does not fit must not hide the others
+        copy.execute("RELEASE ending")
 
 
 def _fold(copy: sqlite3.Connection, spool_folder: Path, run_id: str) -> None:
@@ -112,22 +129,32 @@ def _fold(copy: sqlite3.Connection, spool_folder: Path, run_id: str) -> None:
     copy.execute("RELEASE points")
 
 
-def memory_copy(path: Path, spool_folder: Path) -> sqlite3.Connection:
+def memory_copy(path: Path) -> sqlite3.Connection:
     """Copy again while somebody writes: the parts of a moving store do not fit together."""
-    for attempt in range(_ATTEMPTS):
-        before = signature(path, spool_folder)
-        last = attempt == _ATTEMPTS - 1
+    deadline = time.monotonic() + _ATTEMPT_SECONDS
+    while True:
+        before = _state(path)
+        last = time.monotonic() > deadline
         try:
             copy = _copy(path)
-        except sqlite3.DatabaseError:
-            if last or before == signature(path, spool_folder):
+        except (sqlite3.DatabaseError, FileNotFoundError):
+            # A log that is gone is a change too.
+            if last or before == _state(path):
                 raise
         else:
-            if last or before == signature(path, spool_folder):
+            if last or (before == _state(path) and not _just_written(before)):
                 return copy
             copy.close()
         time.sleep(_PAUSE_SECONDS)
-    raise AssertionError("unreachable")
+
+
+def _state(path: Path) -> Signature:
+    return signature(path, path / "no journals")
+
+
+def _just_written(state: Signature) -> bool:
+    # A second change within one tick of the file system's clock would not show.
+    return any(abs(time.time_ns() - changed) < _TICK_NANOSECONDS for _, _, changed in state)
 
 
 def _copy(path: Path) -> sqlite3.Connection:
@@ -136,8 +163,12 @@ def _copy(path: Path) -> sqlite3.Connection:
         header = read_header(path)
         # In WAL mode even a read-only connection makes files beside the database, unless told not to look for any.
         options = "mode=ro&immutable=1" if header is not None and header.wal else "mode=ro"
-        with closing(sqlite3.connect(f"{path.as_uri()}?{options}", uri=True)) as source:
-            return _to_memory(source)
+        try:
+            with closing(sqlite3.connect(f"{path.as_uri()}?{options}", uri=True, timeout=_PAUSE_SECONDS)) as source:
+                return _to_memory(source)
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
     with tempfile.TemporaryDirectory(prefix="watcherml-read-") as folder:
         for one in (path, *logs):
             with opened(one) as source_file, (Path(folder) / one.name).open("wb") as target:
@@ -149,6 +180,9 @@ def _copy(path: Path) -> sqlite3.Connection:
 def _to_memory(source: sqlite3.Connection) -> sqlite3.Connection:
     copy = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
     try:
+        # A backup waits for ever while somebody else holds the lock; one in a transaction has it.
+        source.execute("BEGIN")
+        source.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         source.backup(copy)
     except BaseException:
         copy.close()
@@ -158,6 +192,6 @@ def _to_memory(source: sqlite3.Connection) -> sqlite3.Connection:
 
 def _spool_files(folder: Path) -> list[Path]:
     try:
-        return sorted(one for one in folder.iterdir() if one.suffix in (".points", ".jsonl"))
+        return sorted(one for one in folder.iterdir() if one.suffix in (".points", ".jsonl", aside.ENDING))
     except OSError:
         return []

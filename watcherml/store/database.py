@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from watcherml.errors import NotAStore, StoreError
 from watcherml.platform import make_private_dir
 from watcherml.store import gate
-from watcherml.store.connect import begin_immediate, enter_wal, is_busy, leave_wal, open_file
+from watcherml.store.connect import begin_immediate, enter_wal, is_busy, is_full, leave_wal, open_file
 from watcherml.store.filesystem import Place, place_of
 from watcherml.store.header import Header, beside, read_header, what_it_is
+from watcherml.store.kept import Kept
 from watcherml.store.migrate import APPLICATION_ID, SCHEMA_VERSION, ensure_schema, is_empty, schema_version
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ PLAIN_IO = "WATCHERML_PLAIN_IO"
 # Another process may be making the schema at this moment.
 _EMPTY_WAIT_SECONDS = 1.0
 _TO_ROLLBACK_SECONDS = 2.0
+# Who reads waits so long for somebody's lock, then takes a copy and stays with it for a while.
+_READ_WAIT_MILLISECONDS = 1_000
+_COPY_SECONDS = 5.0
 
 
 def locate(explicit: str | os.PathLike[str] | None = None) -> Path:
@@ -56,6 +60,8 @@ class Database:
         self._place: Place | None = None
         self._wal_refused = ""
         self._copies: dict[Path, Copy] = {}
+        self.kept = Kept()
+        self._copy_until = 0.0  # of the monotonic clock
 
     @property
     def exists(self) -> bool:
@@ -173,18 +179,47 @@ class Database:
         except OSError:
             return True
 
+    def read_copy(self) -> None:
+        """Read through a copy, with all journals in it, for a moment: somebody keeps the file itself locked."""
+        self._copy_until = time.monotonic() + _COPY_SECONDS
+
+    @property
+    def reads_copy(self) -> bool:
+        """Whether reading goes through a copy at this moment, because the file is locked or its disk is full."""
+        return time.monotonic() < self._copy_until
+
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
-        if not self._needs_copy():
+        connection = None
+        if not self.reads_copy and not self._needs_copy():
+            connection = self._open_reading()
+        if connection is None:
+            with self._copy().reading() as copy:
+                yield copy
+        else:
+            with closing(connection):
+                yield connection
+
+    def _open_reading(self) -> sqlite3.Connection | None:
+        """Return a connection, None where a copy has to do: for another schema, a lock, or a disk without room."""
+        connection = None
+        try:
             connection = self._connect_reading()
-            try:
-                if self._version_when_made(connection) == SCHEMA_VERSION:
-                    yield connection
-                    return
-            finally:
+            usual = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+            connection.execute(f"PRAGMA busy_timeout = {min(usual, _READ_WAIT_MILLISECONDS)}")
+            if self._version_when_made(connection) == SCHEMA_VERSION:
+                connection.execute(f"PRAGMA busy_timeout = {usual}")
+                found, connection = connection, None
+                return found
+        except sqlite3.OperationalError as error:
+            # A log needs a file of its own even to be read, which a full disk has no room for.
+            if not (is_busy(error) or any(word in str(error) for word in ("full", "unable to open", "I/O error"))):
+                raise
+            self.read_copy()
+        finally:
+            if connection is not None:
                 connection.close()
-        with self._copy().reading() as copy:
-            yield copy
+        return None
 
     def _needs_copy(self) -> bool:
         """Tell whether opening the file as it lies there would write beside it, or not show everything."""
@@ -267,13 +302,13 @@ class Database:
             return
         ignore = self.folder / ".gitignore"
         # Only in a folder that is ours: in a project's root it would hide the project. A full disk leaves it empty.
-        ours = not self.folder.is_dir() or self.folder.name == ".watcherml"
+        ours = self.folder.name == ".watcherml" or not self.folder.is_dir() or _holds_only_ours(self.folder)
         make_private_dir(self.folder)
         if ours and not ignore.exists():
             ignore.touch(0o600)
         if ignore.exists() and not ignore.stat().st_size:
             ignore.write_text("*\n")
-        if self.path.is_dir():
+        if self.path.exists() and not self.path.is_file():  # a folder, or a pipe that nobody writes to
             raise _not_a_store(self.path, what_it_is(self.path))
         if self.path.exists() and not self._permitted():
             # SQLite would open it for reading, and only the first statement that writes would fail.
@@ -300,13 +335,15 @@ class Database:
                     schema_version(connection, self.path)
 
     def _choose_journal(self) -> None:
-        """Set the journal mode that suits the file system; where others keep the store busy, theirs stays."""
+        """Set the journal mode that suits the file system; where others use the store or keep it busy, theirs stays."""
+        from watcherml.store.endings import in_use
+
         self._wal_refused = ""
         try:
             if self.plain:
-                leave_wal(self.path, _TO_ROLLBACK_SECONDS)
+                leave_wal(self.path, _TO_ROLLBACK_SECONDS, in_use)
             else:
-                self._wal_refused = enter_wal(self.path)
+                self._wal_refused = enter_wal(self.path, in_use)
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
@@ -318,12 +355,17 @@ class Database:
         return connection
 
 
+def _holds_only_ours(folder: Path) -> bool:
+    # Journals and notes of ranks may be there first.
+    return {one.name for one in folder.iterdir()} in ({"spool"}, {"ranks"}, {"spool", "ranks"})
+
+
 def explain(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     """Return the error that tells a person what SQLite met and what to do about it."""
     text = str(error)
     if "not a database" in text or "malformed" in text:
         return _not_a_store(path, f"{what_it_is(path)}; SQLite says: {text}")
-    if "full" in text:
+    if "full" in text or ("I/O error" in text and is_full(error, path)):
         return StoreError("the store's disk is full", got=text, remedy="Free some space; recording goes on by itself.")
     return StoreError("the store refused an operation", got=text, remedy=_WRITE_REMEDY)
 

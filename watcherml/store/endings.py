@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from watcherml.platform import ProcessId, boot_id, signal_name
+from watcherml.platform import ProcessId, boot_id, is_alive, signal_name
 
 # A run beats at least every 30 seconds; with clocks of two machines apart by a minute it is still not called dead.
 SILENT_SECONDS = 120.0
 _UNKNOWN = "its process is gone; how it ended is not known"
 
 
-def judge(row: Any, is_alive: Callable[[ProcessId], bool], now: float) -> tuple[str, str] | None:
+def judge(row: Any, alive: Callable[[ProcessId], bool], now: float) -> tuple[str, str] | None:
     """Return status and reason of a run that counts as running but is not; None while it may be.
 
     ``row`` has pid, process_started, boot_id, heartbeat_at and facts. A process of another machine, container or boot
@@ -28,12 +30,28 @@ def judge(row: Any, is_alive: Callable[[ProcessId], bool], now: float) -> tuple[
         if silent < SILENT_SECONDS:
             return None
         reason = "it fell silent on another machine, in another container or before a restart; no signal is known"
-    elif is_alive(process):
+    elif alive(process):
         return None
     else:
         reason = how_ended(process)
     failed = _failed_ranks(row["facts"])
     return ("failed", f"{failed}; rank 0: {reason}") if failed else ("killed", reason)
+
+
+def in_use(connection: sqlite3.Connection) -> bool:
+    """Tell whether a run that may still be going on is recorded in a store. Raises OperationalError where it is busy.
+
+    Who changes the journal mode meanwhile would pull it from under that run's process.
+    """
+    try:
+        rows = connection.execute(
+            "SELECT pid, process_started, boot_id, heartbeat_at, facts FROM runs WHERE status = 'running'"
+        ).fetchall()
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return False
+        raise
+    return any(judge(row, is_alive, time.time()) is None for row in rows)
 
 
 def how_ended(process: ProcessId) -> str:

@@ -6,9 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from watcherml.errors import NotFound
+from watcherml.errors import NotFound, StoreError
+from watcherml.store import aside
 from watcherml.store.database import Database
+from watcherml.store.patience import Patience
 from watcherml.store.runs import Row, where
+
+_CELL_SECONDS = 2.0
 
 
 class Evidence:
@@ -21,12 +25,16 @@ class Evidence:
         self, run_id: str, *, digest: str, failure_class: str, subkind: str, sentence: str, document: str, at: float
     ) -> None:
         """Store a capsule's document; a run may have several, the last one counts."""
-        with self._database.writing() as connection:
-            connection.execute(
-                "INSERT INTO capsules (run_id, digest, failure_class, subkind, sentence, created_at, document)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (run_id, digest, failure_class, subkind, sentence, at, document),
-            )
+        capsule = {
+            "digest": digest, "failure_class": failure_class, "subkind": subkind, "sentence": sentence,
+            "created_at": at, "document": document,
+        }  # fmt: skip
+        try:
+            with self._database.writing() as connection:
+                aside.insert(connection, "capsules", {"run_id": run_id, **capsule})
+        except StoreError:
+            self._database.kept.of(run_id).capsules.append(capsule)
+            raise
 
     def capsule(self, run_id: str) -> Row:
         """Return the row of a run's last capsule; ``NotFound`` if it has none."""
@@ -58,8 +66,12 @@ class Evidence:
     def put_blob(self, data: bytes, media_type: str) -> str:
         """Store bytes once under their SHA-256 and return ``sha256:<hex>``."""
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
-        with self._database.writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (digest, media_type, data))
+        try:
+            with self._database.writing() as connection:
+                connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (digest, media_type, data))
+        except StoreError:
+            if not self._database.kept.refused_blob(digest, media_type, data):
+                raise
         return digest
 
     def blob(self, digest: str) -> bytes:
@@ -74,7 +86,8 @@ class Evidence:
         """Store one executed notebook cell."""
         columns = ", ".join(cell)
         marks = ", ".join("?" for _ in cell)
-        with self._database.writing() as connection:
+        # Whoever executes the next cell waits meanwhile.
+        with Patience(_CELL_SECONDS).used(), self._database.writing() as connection:
             connection.execute(f"INSERT OR REPLACE INTO cells ({columns}) VALUES ({marks})", tuple(cell.values()))
 
     def cells(self, *, run_id: str | None = None, session_id: str | None = None, limit: int = 1_000) -> list[Row]:

@@ -33,10 +33,16 @@ def finished(folder: Path, run_id: str) -> frozenset[Path]:
     A child may go on logging after its parent has ended the run, and a run may be called dead by mistake; what a living
     process writes is never taken away.
     """
-    found = [path for suffix in ("points", "names", "jsonl") for path in folder.glob(f"{run_id}.*.{suffix}")]
+    found = [path for suffix in ("points", "names", "jsonl", "room") for path in folder.glob(f"{run_id}.*.{suffix}")]
     pids = {path: path.name.removeprefix(f"{run_id}.").partition(".")[0].partition("-")[0] for path in found}
     running = {pid: pid.isdecimal() and int(pid) != os.getpid() and pid_runs(int(pid)) for pid in set(pids.values())}
     return frozenset(path for path in found if not running[pids[path]])
+
+
+def discard(folder: Path, run_id: str) -> None:
+    """Remove the files of a run that nobody will ever read, this process's own."""
+    for path in finished(folder, run_id):
+        path.unlink(missing_ok=True)
 
 
 def fold(connection: sqlite3.Connection, folder: Path, run_id: str, *, final: frozenset[Path] = frozenset()) -> int:

@@ -38,7 +38,7 @@ def older_copy(path: Path) -> sqlite3.Connection:
     Nothing is written beside it. Raises ``NotAStore`` for another database, OSError or ``sqlite3.DatabaseError`` where
     it cannot be read.
     """
-    with closing(memory_copy(path, path.parent / "spool")) as old:
+    with closing(memory_copy(path)) as old:
         old.row_factory = sqlite3.Row
         _require(old, path)
         new = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from watcherml.errors import NotFound, StoreError
 from watcherml.store.database import Database
+from watcherml.store.kept import Kept
 
 if TYPE_CHECKING:
     from watcherml.platform import ProcessId
@@ -37,6 +38,17 @@ class NewRun(NamedTuple):
     campaign_id: str | None = None
     trial_id: str | None = None
 
+    def to_row(self) -> Row:
+        """Return the columns of a running run."""
+        return {
+            "run_id": self.run_id, "project": self.project, "role": self.role, "campaign_id": self.campaign_id,
+            "trial_id": self.trial_id, "status": "running", "started_at": self.started_at,
+            "heartbeat_at": self.started_at, "pid": self.process.pid, "process_started": self.process.started,
+            "boot_id": self.process.boot_id, "config": json.dumps(dict(self.config)),
+            "lossy_paths": json.dumps(list(self.lossy_paths)), "redacted_paths": json.dumps(list(self.redacted_paths)),
+            "device": None if self.device is None else json.dumps(dict(self.device)),
+        }  # fmt: skip
+
 
 class Runs:
     """Reads and writes of run rows."""
@@ -49,26 +61,26 @@ class Runs:
         """Where the journals of runs lie."""
         return self._database.spool_folder
 
+    @property
+    def kept(self) -> Kept:
+        """What the store has refused of runs that this process records."""
+        return self._database.kept
+
     def add(self, run: NewRun) -> None:
         """Insert a running run."""
         with self._database.writing() as connection:
-            connection.execute(
-                "INSERT INTO runs (run_id, project, role, campaign_id, trial_id, status, started_at, heartbeat_at, pid,"
-                " process_started, boot_id, config, lossy_paths, redacted_paths, device)"
-                " VALUES (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    run.run_id, run.project, run.role, run.campaign_id, run.trial_id, run.started_at, run.started_at,
-                    run.process.pid, run.process.started, run.process.boot_id, json.dumps(dict(run.config)),
-                    json.dumps(list(run.lossy_paths)), json.dumps(list(run.redacted_paths)),
-                    None if run.device is None else json.dumps(dict(run.device)),
-                ),
-            )  # fmt: skip
+            _insert(connection, "runs", run.to_row())
 
-    def beat(self, run_id: str, at: float, last_step: int | None, sample: Row | None, gpus: Sequence[Row] = ()) -> None:
-        """Store a heartbeat, a sample if there is one with its rows of GPUs, and the metric points so far."""
+    def beat(self, run_id: str, at: float, last_step: int | None, sample: Row | None, gpus: Sequence[Row] = ()) -> bool:
+        """Store a heartbeat, a sample if there is one with its rows of GPUs, and the metric points so far.
+
+        Returns False, and stores nothing, if the store does not know the run: it has been removed meanwhile.
+        """
         from watcherml.store import journal
 
         with self._database.writing() as connection:
+            if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
+                return False
             connection.execute(
                 "UPDATE runs SET heartbeat_at = ?, last_step = COALESCE(?, last_step) WHERE run_id = ?"
                 " AND status = 'running'",
@@ -79,35 +91,76 @@ class Runs:
             for gpu in gpus:
                 _insert(connection, "gpu_samples", {"run_id": run_id, "at": at, **gpu})
             journal.fold(connection, self.spool_folder, run_id)
+        return True
 
     def note(self, run_id: str, facts: Mapping[str, Any], device: Mapping[str, Any] | None = None) -> None:
         """Merge facts (git, environment, dataset, machine ...) into the run's row."""
+        from watcherml.store import aside
+
+        held = self.kept.of(run_id)
+        held.note(facts, device)
+        try:
+            with self._database.writing() as connection:
+                aside.merge(connection, run_id, facts, device)
+        except StoreError:
+            held.facts_refused = True
+            raise
+
+    def supply(self, run_id: str, document: Mapping[str, Any]) -> None:
+        """Put on record what the store refused before: ``run``, ``facts``, ``device``, ``blobs``, ``capsules``."""
+        from watcherml.store import aside
+
         with self._database.writing() as connection:
-            row = connection.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-            if row is None:
-                return
-            merged = {**json.loads(row[0]), **facts}
-            connection.execute("UPDATE runs SET facts = ? WHERE run_id = ?", (json.dumps(merged), run_id))
-            if device is not None:
-                connection.execute("UPDATE runs SET device = ? WHERE run_id = ?", (json.dumps(dict(device)), run_id))
+            aside.apply(connection, run_id, document)
+        self.kept.settled(run_id)
+
+    @property
+    def endings_wait(self) -> bool:
+        """Whether a run has put its ending aside."""
+        from watcherml.store import aside
+
+        return bool(aside.endings(self.spool_folder))
+
+    def take_endings(self) -> list[str]:
+        """Bring endings that were put aside into the store; returns the ids of their runs."""
+        from watcherml.store import aside
+
+        found = []
+        for path in aside.endings(self.spool_folder):
+            document = aside.read(path)
+            if document is None:
+                continue
+            run_id, end = document["run_id"], document["end"]
+            try:
+                with self._database.writing() as connection:
+                    aside.apply(connection, run_id, document)
+                self.end(run_id, **end, closed=aside.journals(path, run_id))
+            except (ValueError, TypeError, KeyError, StoreError):
+                continue  # one that does not fit must not hide the others
+            path.unlink(missing_ok=True)
+            found.append(run_id)
+        return found
 
     def end(
-        self, run_id: str, status: str, reason: str, at: float, last_step: int | None, receipt: Row | None = None
+        self,
+        run_id: str,
+        status: str,
+        reason: str,
+        at: float,
+        last_step: int | None,
+        *,
+        closed: frozenset[Path] = frozenset(),
     ) -> None:
         """Close a run and fold its last points.
 
         An ended run keeps its first ending, except that its own word replaces another's conclusion that it was killed.
+        ``closed`` are journals of a living process that writes them no more.
         """
-        from watcherml.store import journal
+        from watcherml.store import aside, journal
 
-        done = journal.finished(self.spool_folder, run_id)
+        done = journal.finished(self.spool_folder, run_id) | closed
         with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE runs SET status = ?, end_reason = ?, ended_at = ?, heartbeat_at = ?,"
-                " last_step = COALESCE(?, last_step), receipt = ?"
-                " WHERE run_id = ? AND (status = 'running' OR (status = 'killed' AND ? <> 'killed'))",
-                (status, reason, at, at, last_step, None if receipt is None else json.dumps(receipt), run_id, status),
-            )
+            aside.close(connection, run_id, status, reason, at, last_step)
             journal.fold(connection, self.spool_folder, run_id, final=done)
         # Only now are the points safe; a file that outlives a crash here has been folded and is not folded again.
         for path in done:
@@ -279,9 +332,9 @@ def where(**conditions: Any) -> tuple[str, list[Any]]:
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: Row) -> None:
-    columns = ", ".join(row)
-    marks = ", ".join("?" for _ in row)
-    connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(row.values()))
+    from watcherml.store import aside
+
+    aside.insert(connection, table, row)
 
 
 def _decode(row: sqlite3.Row) -> Row:

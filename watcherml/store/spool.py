@@ -31,10 +31,10 @@ _RETRY_SECONDS = 1.0
 class _Segment:
     """One mapped file. ``take`` hands out each offset once, to any thread."""
 
-    __slots__ = ("end", "map", "take")
+    __slots__ = ("end", "map", "path", "take")
 
-    def __init__(self, mapped: mmap.mmap, size: int) -> None:
-        self.map = mapped
+    def __init__(self, path: Path, mapped: mmap.mmap, size: int) -> None:
+        self.path, self.map = path, mapped
         self.end = size - RECORD.size
         self.take: Callable[[], int] = itertools.count(RECORD.size, RECORD.size).__next__
 
@@ -113,7 +113,21 @@ class MappedSpool:
         finally:
             os.close(descriptor)
         self._serial += 1
-        return _Segment(mapped, size)
+        return _Segment(path, mapped, size)
+
+    def renew(self) -> None:
+        """Start new files if somebody has removed those that are written; raises OSError if the disk refuses them.
+
+        Names keep their keys: a thread may be using one at this moment.
+        """
+        with self._lock:
+            if self._segment is not None and not self._segment.path.exists():
+                self._full.append(self._segment)
+                self._segment = None
+            names = self._folder / f"{self._run_id}.{self._process}.names"
+            if self.keys and not names.exists():
+                lines = "".join(json.dumps(name) + "\n" for name in self.keys)
+                _append(_private_folder(self._folder) / names.name, lines.encode("ascii"))
 
     def close(self) -> None:
         """Let go of the files; a later point goes into a new one."""
@@ -157,6 +171,14 @@ class AppendSpool:
                 path = _private_folder(self._folder) / f"{self._run_id}.{self._process}.jsonl"
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             _write_whole(self._descriptor, line)
+
+    def renew(self) -> None:
+        """Start a new file if somebody has removed the one that is written."""
+        with self._lock:
+            if self._descriptor >= 0 and not os.fstat(self._descriptor).st_nlink:
+                os.close(self._descriptor)
+                # How far the old file was folded may still be on record.
+                self._descriptor, self._process = -1, _process_tag()
 
     def close(self) -> None:
         """Close the file; a later point opens it again."""

@@ -7,19 +7,22 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from watcherml.errors import StoreError
 from watcherml.store.database import Database, locate
+from watcherml.store.patience import Patience
 from watcherml.store.runs import Row, Runs
 
 if TYPE_CHECKING:
     from watcherml.platform import ProcessId
     from watcherml.store.audit import Audit
     from watcherml.store.evidence import Evidence
+
+# Who reads waits no longer than this for what would only make the answer newer.
+_READER_SECONDS = 1.0
 
 
 class Storage:
@@ -82,36 +85,61 @@ class Storage:
             pass
 
     def settle(self) -> None:
-        """Reconcile runs whose process is gone, if the store can be written; otherwise leave it as it is.
+        """Take endings that were put aside and end runs whose process is gone, if the store can be written.
 
-        Somebody who only wants to read is not kept from it by a full disk or a lock that does not open.
+        Otherwise leave it as it is: somebody who only wants to read is not kept from it by a full disk, nor for long by
+        a lock.
         """
-        if self.writable:
-            with suppress(StoreError):
-                self.runs.reconcile(self.alive, self.clock())
+        if self.writable and not self.database.reads_copy:
+            try:
+                with Patience(_READER_SECONDS).used():
+                    self.runs.take_endings()
+                    self.runs.reconcile(self.alive, self.clock())
+            except StoreError:
+                pass
+            self._see_endings()
 
     def fold(self, run_id: str) -> None:
         """Bring a run's journal into the database if there is one and the store can be written.
 
-        In any other store reading sees the journal through a copy.
+        In any other store, and in one that is full or locked, reading sees the journal through a copy.
         """
-        if self.writable and any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
-            self.runs.fold(run_id)
+        if self.database.reads_copy or not self.writable:
+            return
+        if any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
+            try:
+                with Patience(_READER_SECONDS).used():
+                    self.runs.fold(run_id)
+            except StoreError:
+                self.database.read_copy()
+
+    def _take_endings(self) -> None:
+        if self.runs.endings_wait and self.writable and not self.database.reads_copy:
+            with Patience(_READER_SECONDS).used():
+                self.runs.take_endings()
+            self._see_endings()
+
+    def _see_endings(self) -> None:
+        if self.runs.endings_wait:  # the store does not take them now
+            self.database.read_copy()
 
     def get_run(self, run_id: str) -> Row:
         """Return one run as a plain dict (config, facts, status, times in seconds since 1970).
 
         Raises ``NotFound`` for an unknown id.
         """
+        self._take_endings()
         return self.runs.get(run_id)
 
     def get_capsule(self, run_id: str) -> dict[str, Any]:
         """Return the failure capsule of a run as plain data; ``NotFound`` if the run has none."""
+        self._take_endings()
         found: dict[str, Any] = json.loads(self.evidence.capsule(run_id)["document"])["value"]
         return found
 
     def list_runs(self, project: str | None = None, status: str | None = None, limit: int = 100) -> list[Row]:
         """Return recorded runs, newest first, without the trials of campaigns."""
+        self._take_endings()
         return self.runs.listing(project=project, status=status, limit=limit)
 
     def get_metrics(
@@ -122,6 +150,7 @@ class Storage:
         ``max_points`` (at least 4) thins each metric to so many of its points in SQL; its lowest, highest and last
         value and a NaN stay. Raises ``NotFound`` for an unknown id.
         """
+        self._take_endings()
         self.runs.get(run_id)
         self.fold(run_id)
         return self.runs.metrics(run_id, names, max_points=max_points)

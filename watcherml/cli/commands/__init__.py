@@ -16,6 +16,7 @@ COMMANDS = {
     "runs": "List recorded runs",
     "inspect": "Show a run, or why it failed",
     "failures": "List failures",
+    "resolve": "Mark a failure as resolved, or as open again",
     "prepare-recovery": "Seal a recovery plan without running anything",
     "recover": "Observe, plan, authorize, execute and verify a recovery",
     "recoveries": "List recovery campaigns",
@@ -29,6 +30,7 @@ COMMANDS = {
     "scan": "List what in this store still looks like a secret",
     "stop": "Stop a running campaign",
     "resume": "Take up a campaign that lost its supervisor",
+    "schema": "Show what a sealed document is made of, or its JSON Schema",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from watcherml.cli.console import Console
+from watcherml.cli.lists import list_face
 from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
 
 DEFAULT_LIMIT = 100
@@ -24,10 +25,8 @@ def run(values: argparse.Namespace, console: Console) -> int:
     from watcherml.report.documents import failures_document
     from watcherml.report.tables import failures_table
 
-    rows = data.failures(storage_of(values), project=values.project, unresolved=values.unresolved, limit=values.limit)
-    deliver(
-        values,
-        console,
-        {"text": lambda color: failures_table(rows, color=color), "json": as_json(failures_document(rows))},
-    )
+    storage = storage_of(values)
+    rows = data.failures(storage, project=values.project, unresolved=values.unresolved, limit=values.limit)
+    text = list_face(values, console, storage, rows, failures_table, "failures")
+    deliver(values, console, {"text": text, "json": as_json(failures_document(rows))})
     return 0

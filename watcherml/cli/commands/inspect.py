@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from watcherml.cli.console import Console
-from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.cli.shared import add_format, as_json, command_line, deliver, storage_of
+from watcherml.store.storage import Storage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +25,8 @@ def run(values: argparse.Namespace, console: Console) -> int:
     from watcherml.api import data
     from watcherml.report import documents, markdown, text
     from watcherml.report.text_archive import imported_note
+    from watcherml.report.text_failures import text_marked
+    from watcherml.store.resolution import resolution
 
     storage = storage_of(values)
     row = data.run(storage, values.run_id)
@@ -32,6 +37,8 @@ def run(values: argparse.Namespace, console: Console) -> int:
     samples, artifacts = storage.runs.samples(values.run_id, max_points=most), storage.runs.artifacts(values.run_id)
     document = documents.run_document(row, metrics, samples, artifacts)
     document["failure"] = None if capsule is None else documents.failure_document(capsule)
+    marked: dict[str, Any] = {} if capsule is None else resolution(storage, values.run_id).to_row()
+    document["resolution"] = marked or None
     deliver(
         values,
         console,
@@ -43,6 +50,7 @@ def run(values: argparse.Namespace, console: Console) -> int:
                     if capsule is None
                     else text.text_failure(capsule, color=color)
                 )
+                + text_marked(marked)
             ),
             "markdown": lambda _color: (
                 imported_note(row)
@@ -51,4 +59,30 @@ def run(values: argparse.Namespace, console: Console) -> int:
             "json": as_json(document),
         },
     )
+    if capsule is not None and values.format == "text" and values.output is None:
+        following = _next(values, storage, row, capsule.failure.class_, marked)
+        if following:
+            console.say(f"\n{following}")
     return 0
+
+
+def _next(
+    values: argparse.Namespace, storage: Storage, row: Mapping[str, Any], failure_class: str, marked: Mapping[str, Any]
+) -> str:
+    """Return what to do about a failure; empty for one that is somebody else's or done with."""
+    from watcherml.api import data
+
+    if storage.is_older or row["origin"] != "here" or marked["resolved_at"] is not None:
+        return ""
+    name = values.run_id
+    if not data.is_recoverable(failure_class):
+        return f"Next: once it is dealt with, {command_line(values, 'resolve', name)}"
+    campaigns = data.campaigns(storage, source_run_id=name)
+    for one in campaigns:
+        if one["status"] == "verified":
+            return f"A recovery was verified: {command_line(values, 'recovery', one['campaign_id'])}"
+    for one in campaigns:
+        if one["lifecycle"] == "running":
+            return f"A recovery is going on: {command_line(values, 'recovery', one['campaign_id'], '--watch')}"
+    prepare = command_line(values, "prepare-recovery", name, "--entrypoint", "MODULE:FUNCTION")
+    return f"Next, without running anything yet: {prepare}"

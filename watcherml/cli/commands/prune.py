@@ -6,12 +6,13 @@ import argparse
 import math
 
 from watcherml.cli.console import Console
+from watcherml.cli.lists import unknown_project
 from watcherml.cli.removing import add_consent, remove
 from watcherml.cli.shared import add_format, storage_of
 
 _NOTES = """\
-A run goes if it matches every flag that is given; with neither --older-than nor --keep no run goes. Runs that
-campaigns stand on stay. What a crash in the middle of a deletion has left over always goes."""
+A run goes if it matches every flag that is given; with neither --older-than nor --keep no run goes, and what could go
+is shown. Runs that campaigns stand on stay. What a crash in the middle of a deletion has left over always goes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace, console: Console) -> int:
     """Say what would go, ask, delete it and give the space back."""
+    from watcherml.api.prunable import prunable
     from watcherml.api.removal import plan_prune
+    from watcherml.report import plain
+    from watcherml.report.text_removal import text_prunable
 
     storage = storage_of(values)
     planned = plan_prune(
@@ -41,7 +45,11 @@ def run(values: argparse.Namespace, console: Console) -> int:
         trials=values.trials,
         storage=storage,
     )
-    return remove(values, console, storage, planned)
+    note = "" if values.project is None else unknown_project(storage, values.project) or ""
+    if values.trials or values.older_than is not None or values.keep is not None or note:
+        return remove(values, console, storage, planned, note=plain.finish(plain.wrap(note)) if note else "")
+    choices = prunable(storage, values.project)
+    return remove(values, console, storage, planned, {"prunable": choices}, text_prunable(choices))
 
 
 def _days(text: str) -> float:

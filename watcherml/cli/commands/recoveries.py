@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from watcherml.cli.console import Console
+from watcherml.cli.lists import list_face
 from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
 from watcherml.errors import UsageError
 
@@ -29,16 +30,14 @@ def run(values: argparse.Namespace, console: Console) -> int:
 
     if values.verified and values.status not in (None, "verified"):
         raise UsageError("--verified", expected="no other --status beside it", got=values.status)
+    storage = storage_of(values)
     rows = data.campaigns(
-        storage_of(values),
+        storage,
         project=values.project,
         status=values.status,
         verified=values.verified,
         limit=values.limit,
     )
-    deliver(
-        values,
-        console,
-        {"text": lambda color: campaigns_table(rows, color=color), "json": as_json(campaigns_document(rows))},
-    )
+    text = list_face(values, console, storage, rows, campaigns_table, "recovery campaigns")
+    deliver(values, console, {"text": text, "json": as_json(campaigns_document(rows))})
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from watcherml.cli.console import Console
+from watcherml.cli.lists import list_face
 from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
 from watcherml.store.runs import STATUSES, Row
 
@@ -29,14 +30,15 @@ def run(values: argparse.Namespace, console: Console) -> int:
         storage.settle()
         role = None if values.trials else "user"
         rows = storage.runs.listing(project=values.project, status=values.status, role=role, limit=values.limit)
-    deliver(values, console, {"text": lambda color: _text(rows, color), "json": lambda _color: _json(rows)})
+    text = list_face(values, console, storage, rows, _table, "runs")
+    deliver(values, console, {"text": text, "json": lambda _color: _json(rows)})
     return 0
 
 
-def _text(rows: list[Row], color: bool) -> str:
+def _table(rows: list[Row], *, color: bool, columns: int | None) -> str:
     from watcherml.report.tables import runs_table
 
-    return runs_table(rows, color=color)
+    return runs_table(rows, color=color, columns=columns)
 
 
 def _json(rows: list[Row]) -> str:

@@ -21,6 +21,7 @@ def run(values: argparse.Namespace, console: Console) -> int:
     """Ask a running campaign to end and wait for it; one that does not run is left as it is."""
     from watcherml.api import data
     from watcherml.api.recover import Campaign
+    from watcherml.report import plain
 
     storage = storage_of(values)
     before = data.campaign(storage, values.campaign_id)["lifecycle"]
@@ -34,8 +35,9 @@ def run(values: argparse.Namespace, console: Console) -> int:
     row = data.campaign(storage, values.campaign_id)
     document = {key: row[key] for key in ("campaign_id", "lifecycle", "status", "reason_code", "sentence")}
     sentence = _sentence(values, before, row["lifecycle"], row["sentence"] or "")
+    text = plain.finish(plain.wrap(sentence))
     deliver(
-        values, console, {"text": lambda _color: sentence, "json": as_json({"kind": "stop", "was": before, **document})}
+        values, console, {"text": lambda _color: text, "json": as_json({"kind": "stop", "was": before, **document})}
     )
     return 0
 

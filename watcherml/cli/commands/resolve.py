@@ -1,0 +1,39 @@
+"""``watcher resolve RUN_ID``: mark a failure as resolved, or as open again."""
+
+from __future__ import annotations
+
+import argparse
+
+from watcherml.cli.console import Console
+from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.errors import UsageError
+
+_NOTES = """\
+The mark is a note for people: it changes no capsule and no verdict. `watcher failures --unresolved` leaves out what is
+marked. A failure that is marked already stays as it is marked; --reopen takes the mark away."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.epilog = _NOTES
+    parser.add_argument("run_id", metavar="RUN_ID", help="a failed run, as `watcher failures` lists it")
+    parser.add_argument("--note", metavar="TEXT", default="", help="what resolved it, at most 2000 characters")
+    parser.add_argument("--by", metavar="NAME", default="", help="who says so (default: this user)")
+    parser.add_argument("--reopen", action="store_true", help="take the mark away")
+    add_format(parser, output=False)
+
+
+def run(values: argparse.Namespace, console: Console) -> int:
+    """Mark the failure and say how it is marked now."""
+    from watcherml.api.resolve import resolve
+    from watcherml.report.text_failures import text_resolution
+
+    if values.reopen and (values.note or values.by):
+        raise UsageError(
+            "--reopen", expected="neither --note nor --by beside it", got="--note" if values.note else "--by"
+        )
+    document = resolve(
+        values.run_id, by=values.by, note=values.note, reopen=values.reopen, storage=storage_of(values)
+    ).to_data()
+    deliver(values, console, {"text": lambda color: text_resolution(document, color=color), "json": as_json(document)})
+    return 0
