@@ -7,8 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from watcherml.platform import this_process
-from watcherml.recorder import gather, life, ranks, receipt
+from watcherml.recorder import gather, host_memory, life, ranks, receipt
 from watcherml.recorder.artifacts import Artifacts
+from watcherml.recorder.device_memory import MemoryLog
 from watcherml.recorder.peak import DeviceWatch
 from watcherml.recorder.progress import is_watched
 from watcherml.recorder.sampler import Sampler
@@ -27,8 +28,10 @@ class Recording:
     def __init__(self, run: Run, problems: life.Problems) -> None:
         self._run, self._problems, self._safely = run, problems, problems.safely
         self.sampler = Sampler(self._deliver, problems.note, run.storage.clock)
+        self.memory = MemoryLog(problems.note)
         self.artifacts = Artifacts(run.storage, run.run_id, problems)
-        self.on_record = False
+        self.host: host_memory.HostWatch | None = None
+        self.on_record = self._sampled = False
         self._started_at = 0.0
         self._watch: DeviceWatch | None = None
         self._gathering: threading.Thread | None = None
@@ -38,12 +41,18 @@ class Recording:
         run = self._run
         self._started_at = self._safely(run.storage.clock) or 0.0
         self._watch = self._safely(DeviceWatch)
+        self._safely(self.listen)
         self._safely(self.add_row)
         if place is not None:
             self._safely(lambda: ranks.announce(run.storage, run.run_id))
             self._safely(lambda: run.storage.runs.note(run.run_id, {"job": place.to_data()}))
         self._gathering = self._safely(self._start_gathering)
         self._safely(self.sampler.start)
+
+    def listen(self) -> None:
+        """Follow the device's memory from now on."""
+        self.host = host_memory.HostWatch()
+        self.memory.start()
 
     def join_facts(self) -> None:
         """Wait until git and packages have been collected."""
@@ -52,6 +61,7 @@ class Recording:
 
     def stop(self, *, patient: bool) -> None:
         """Stop sampling and wait for what is still going on; without patience not for checksums."""
+        self._safely(self.memory.stop)
         self._safely(self.sampler.stop)
         self._safely(self.note_device)
         self._safely(self.sampler.last)
@@ -105,6 +115,11 @@ class Recording:
         if found is not None:
             self._run.storage.runs.note(self._run.run_id, {}, found.to_data())
 
+    def ensure_sample(self) -> None:
+        """Take a reading now if the sampler's thread has not come to its first one: a failure may be that quick."""
+        if not self._sampled and self._watch is not None:
+            self._deliver(*self.sampler.sample())
+
     def _start_gathering(self) -> threading.Thread:
         run, folder = self._run, gather.folder()
         thread = threading.Thread(
@@ -118,5 +133,6 @@ class Recording:
     def _deliver(self, sample: dict[str, Any], gpus: list[dict[str, Any]]) -> None:
         run = self._run
         self.add_row()
+        self._sampled = True
         self._safely(self.note_device)
         run.storage.runs.beat(run.run_id, sample["at"], run.last_step, sample, gpus)

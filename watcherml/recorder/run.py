@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeVar
 from watcherml.errors import InvalidValue, RunError
 from watcherml.recorder import artifacts, dataset, gather, ids, jsonable, life, ranks, redact
 from watcherml.recorder import receipt as receipts
+from watcherml.recorder.device_memory import MemoryLog
+from watcherml.recorder.host_memory import HostWatch
 from watcherml.recorder.numbers import as_number as as_number
 from watcherml.recorder.recording import Recording
 from watcherml.store.journal import open_spool
@@ -104,6 +106,16 @@ class Run:
         """How often something could not be recorded."""
         return self._problems.count
 
+    @property
+    def memory(self) -> MemoryLog:
+        """What the training's device held while this run went on, as far as this process saw it."""
+        return self._recording.memory
+
+    @property
+    def host(self) -> HostWatch | None:
+        """What happened to this process' children and host memory since the start; None before it."""
+        return self._recording.host
+
     # -- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> Run:
@@ -148,10 +160,12 @@ class Run:
         """Capture the evidence of a failure without ending the run; does nothing in a child that was given it."""
         if not self._mine:
             return
+        self._safely(self.memory.note_failure)
         if self._follower is not None:
             self._attach_failure(error)
         self._safely(self.join_facts)
         self._safely(self._recording.note_device)
+        self._safely(self._recording.ensure_sample)
         if self._on_failure is not None:
             port = self._on_failure
             self._safely(lambda: port(self, error))
@@ -285,6 +299,7 @@ class Run:
         """Attach to the run that rank 0 of this job records; nothing is written here but a failure."""
         self._follower = ranks.Follower(self.storage, place)
         self._spool = life.SilentSpool()
+        self._safely(self._recording.listen)
         self._find_leader(ranks.MEET_SECONDS)
 
     def _find_leader(self, seconds: float) -> None:
@@ -310,6 +325,7 @@ class Run:
         self.status = status
         atexit.unregister(self._at_exit)
         if self._follower is not None:
+            self._safely(self._recording.memory.stop)
             if self._recording.on_record:  # nobody found rank 0
                 self._safely(lambda: self._recording.end_row(status, reason))
             return

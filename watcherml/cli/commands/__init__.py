@@ -16,6 +16,7 @@ COMMANDS = {
     "runs": "List recorded runs",
     "inspect": "Show a run, or why it failed",
     "failures": "List failures",
+    "compare": "Show what differs between two runs, most suspicious first",
     "prepare-recovery": "Seal a recovery plan without running anything",
     "recover": "Observe, plan, authorize, execute and verify a recovery",
     "recoveries": "List recovery campaigns",
