@@ -168,7 +168,7 @@ def test_a_failure_is_shown_with_what_to_do_next(runs, storage, failed_run, watc
     assert f"prepare-recovery {open_one} --entrypoint MODULE:FUNCTION" in watcher("inspect", open_one)[1]
     assert f"resolve {other}" in watcher("inspect", other)[1].splitlines()[-1]
     assert watcher("resolve", other)[0] == 0
-    assert "Next" not in watcher("inspect", other)[1] and "Next" not in watcher("inspect", runs["first"])[1]
+    assert f"resolve {other}" not in watcher("inspect", other)[1] and "Next" not in watcher("inspect", runs["first"])[1]
 
 
 @pytest.mark.parametrize("flag", [["--quiet"], ["--format", "json"], ["--format", "markdown"], ["--output", "f.txt"]])

@@ -68,7 +68,7 @@ def test_caches_of_the_shell_come_after_the_users_names() -> None:
     value = torch.zeros(1000)
     out = {3: value, 4: torch.zeros(500)}
     found = named(holders({"_": value, "_3": value, "Out": out, "_oh": out, "x": value, "In": ["x"]}))
-    assert found == {"x, _, _3": 4_000, "Out, _oh": 2_000}
+    assert found == {"x, Out[3], _, _3": 4_000, "Out[4]": 2_000}
 
 
 def test_what_holds_no_memory_of_its_own_is_skipped(tmp_path: Any) -> None:
@@ -126,3 +126,126 @@ def test_holders_keep_nothing_alive() -> None:
 
 def test_the_holders_function_is_part_of_this_module() -> None:
     assert release.holders is holders
+
+
+# -- held without a name of its own ------------------------------------------------------------------------------------
+
+
+def produce() -> Any:
+    buffer = np.zeros(1000)
+    yield 1
+    del buffer
+
+
+async def wait(future: Any) -> None:
+    buffer = np.zeros(1000)
+    await future
+    del buffer
+
+
+class Never:
+    def __await__(self) -> Any:
+        yield 1
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.buffer = np.zeros(1000)
+
+    def method(self) -> None: ...
+
+
+def capturing() -> Any:
+    buffer = np.zeros(1000)
+    return lambda: buffer
+
+
+def kept_exception() -> BaseException:
+    def fail() -> None:
+        buffer = np.zeros(1000)
+        raise ValueError(str(len(buffer)))
+
+    try:
+        fail()
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def failed_future() -> Any:
+    from concurrent.futures import Future
+
+    future: Any = Future()
+    future.set_exception(kept_exception())
+    return future
+
+
+def test_what_code_at_rest_holds_is_found_and_stays_releasable() -> None:
+    import functools
+
+    def default(value: Any) -> Any:
+        return value
+
+    default.__defaults__ = (np.zeros(1000),)
+    generator, coroutine = produce(), wait(Never())
+    next(generator)
+    coroutine.send(None)
+    space = {
+        "generator": generator,
+        "coroutine": coroutine,
+        "closure": capturing(),
+        "default": default,
+        "partial": functools.partial(len, np.zeros(1000)),
+        "method": Owner().method,
+        "error": kept_exception(),
+        "future": failed_future(),
+    }
+    assert named(holders(space, 20)) == dict.fromkeys(space, 8_000)
+    coroutine.close()
+    generator.close()
+    assert "generator" not in named(holders(space, 20))
+
+
+def test_looking_into_a_generator_keeps_nothing_of_it() -> None:
+    refs: list[weakref.ref[Owner]] = []
+
+    def watched() -> Any:
+        owner = Owner()
+        refs.append(weakref.ref(owner))
+        yield 1
+
+    generator = watched()
+    next(generator)
+    assert named(holders({"generator": generator})) == {"generator": 8_000}
+    del generator
+    assert refs[0]() is None
+
+
+def test_large_buffers_and_data_frames_count_and_small_texts_do_not() -> None:
+    import array
+
+    import pandas as pd
+
+    frame = pd.DataFrame(np.zeros((100, 10)))
+    space = {
+        "frame": frame,
+        "column": frame[3],
+        "raw": bytearray(2**20),
+        "data": array.array("b", bytes(2**20)),
+        "small": b"x" * 1_000,
+        "text": "x" * 10**7,
+    }
+    found = named(holders(space, 20))
+    assert found["frame"] == 8_000 and set(found) == {"frame", "raw", "data"}
+    assert all(2**20 <= found[name] < 1.1 * 2**20 for name in ("raw", "data"))
+
+
+def test_a_name_for_the_namespace_itself_takes_nothing_from_the_others() -> None:
+    space: dict[str, Any] = {}
+    space.update(everything=space, array=np.zeros(1000))
+    assert named(holders(space)) == {"array": 8_000}
+
+
+def test_one_large_structure_leaves_the_other_names_their_turn() -> None:
+    many = [[index] for index in range(10**5)]
+    assert named(holders({"many": many, "more": list(many), "late": np.zeros(1000)})) == {"late": 8_000}

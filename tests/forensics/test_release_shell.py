@@ -121,6 +121,7 @@ def test_after_debug_and_from_a_later_cell_it_still_works(released: dict[str, An
     assert debug["before"] > 0 and debug["alive"] == 0
     assert [(holder["name"], holder["bytes"]) for holder in debug["told"]["kept"]] == [("table", 2**21)]
     assert "Still held by table (2.00 MiB, float64 array (262144,))" in debug["told"]["sentence"]
+    assert "`%xdel table` lets go of table." in debug["told"]["sentence"]
 
 
 def test_keeping_the_stack_lets_go_of_the_locals_only() -> None:

@@ -89,6 +89,56 @@ def check_classified(folder: Path) -> tuple[bool, str]:
     return ok, run_id
 
 
+def check_measured(folder: Path, run_id: str) -> bool:
+    """What the capsule measured of the device: the cap, the snapshot, the model's bytes, the split of NVML."""
+    import watcherml
+
+    pieces = {
+        one["id"]: one["data"] for one in watcherml.Storage(folder / ".watcherml").get_capsule(run_id)["evidence"]
+    }
+    failing = pieces["EV-5"]["failing"]
+    snapshot, split = failing["snapshot"], failing["nvml"]
+    ok = say("cap read back", abs(failing.get("allowed_bytes", 0) - CAP_BYTES) < 2**21, failing=failing)
+    ok &= say("snapshot", snapshot["status"] == "available" and snapshot["segments"] > 0, snapshot=snapshot)
+    # In a container the driver names other process ids, and then there is no split.
+    told = "own_other_bytes" in split or "reason" in split
+    ok &= say("split of NVML", told, split=split)
+    model = pieces["EV-6"]
+    ok &= say("static bytes", model["parameter_bytes"] == 8 * 1024 * 1025 * 4, parameter_bytes=model["parameter_bytes"])
+    return ok & say("modes", model["grad_enabled"] is True and model["module_training"] is True)
+
+
+def check_leak(folder: Path) -> bool:
+    """A leak by real training under a cap is named C10, from readings after each step, without any synchronisation."""
+    import torch
+
+    import watcherml
+
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    run = watcherml.Run("gpu-leak", {"batch_size": 1024}, folder / ".watcherml", quiet=True)
+    try:
+        with run:
+            torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (1 << 29)) / total)
+            model, kept = torch.nn.Linear(1024, 1024, device="cuda"), []
+            optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+            for _ in range(10_000):
+                y = model(torch.randn(1024, 1024, device="cuda"))
+                loss = y.pow(2).mean()
+                loss.backward(retain_graph=True)
+                optimizer.step()
+                optimizer.zero_grad()
+                kept.append(loss)
+    except RuntimeError:
+        pass
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    capsule = watcherml.Storage(folder / ".watcherml").get_capsule(run.run_id)
+    found = [one["id"] for one in capsule["diagnosis"]["sufficient"]]
+    history = next(one["data"] for one in capsule["evidence"] if one["id"] == "EV-2")["device_memory"]
+    return say("leak", "C10" in found, sufficient=found, headline=capsule["headline"], steps=history["steps"][-3:])
+
+
 def check_recovered(folder: Path, run_id: str) -> bool:
     """The failure is recovered and verified on CUDA by fresh processes that read their peaks."""
     import watcherml
@@ -133,6 +183,8 @@ def main() -> int:
         os.chdir(folder)
         try:
             ok, run_id = check_classified(folder)
+            ok &= check_measured(folder, run_id)
+            ok &= check_leak(folder)
             ok &= check_recovered(folder, run_id)
         finally:
             os.chdir(before)

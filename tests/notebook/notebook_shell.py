@@ -61,9 +61,17 @@ class Notebook:
         self.shell.display_pub = publisher
         try:
             result = self.shell.run_cell(source, store_history=True)
+            self.flush()
         finally:
             self.shell.display_pub = before
         return Outcome(result, [one["data"] for one in publisher.outputs])
+
+    def flush(self):
+        """Wait until the cell is on record."""
+        from watcherml.notebook.session import Session
+
+        session = Session.of(self.shell)
+        assert session is None or session.flush()
 
     def __getitem__(self, name):
         return self.shell.user_ns[name]

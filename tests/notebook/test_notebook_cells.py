@@ -257,3 +257,66 @@ def test_a_run_of_a_thread_is_not_ended(notebook):
     assert notebook["hold"][0].status == "running"
     notebook.run("done.set()\nthread.join()")
     assert notebook["hold"][0].status == "success"
+
+
+# -- written behind the cell ------------------------------------------------------------------------------------------
+
+
+def test_cells_are_written_behind_in_order_and_a_magic_sees_them_all(notebook):
+    notebook.run(INIT)
+    session = Session.of(notebook.shell)
+    for number in range(40):
+        notebook.shell.run_cell(f"x = {number}", store_history=True)
+    assert "42 cells" in notebook.run("%watcher status").value.text() or session.flush()
+    sources = [row["source"] for row in rows(notebook)]
+    assert [source for source in sources if source.startswith("x = ")] == [f"x = {number}" for number in range(40)]
+
+
+def test_a_store_that_breaks_later_is_said_once_and_loses_no_cell(notebook, tmp_path):
+    notebook.run(INIT)
+    notebook["run"].finish()
+    database = tmp_path / ".watcherml" / "watcherml.db"
+    kept = database.rename(tmp_path / "kept.db")
+    database.write_bytes(b"something else" * 100)
+    for number in range(3):
+        assert notebook.run(f"y = {number}").error is None
+    assert len(Session.of(notebook.shell).problems) == 1
+    database.unlink()
+    kept.rename(database)
+    notebook.run(INIT)
+    assert [row["source"] for row in rows(notebook)][-4:] == ["y = 0", "y = 1", "y = 2", INIT]
+
+
+def test_a_session_that_ends_has_written_every_cell(notebook):
+    notebook.run(INIT)
+    for number in range(20):
+        notebook.shell.run_cell(f"z = {number}", store_history=True)
+    notebook.shell.run_line_magic("unload_ext", "watcherml")
+    assert rows(notebook)[-1]["source"] == "z = 19"
+
+
+def test_a_forked_child_neither_writes_nor_waits(notebook):
+    import os
+
+    notebook.run(INIT)
+    session = Session.of(notebook.shell)
+    child = os.fork()
+    if child == 0:
+        session._behind.do(lambda: os._exit(9))
+        os._exit(0 if session.flush() else 8)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_running_cell_has_its_seconds_so_far_and_its_source_without_secrets():
+    import time
+
+    secret = "hf_" + "abcdefghij" * 3
+    history = cells.CellHistory("s")
+    history.begin(f"token = {secret!r}\ninner()", None)
+    time.sleep(0.02)
+    (seen,) = history.evidence()
+    assert seen["status"] == "running" and seen["seconds"] >= 0.02 and secret not in seen["source"]
+    history.begin(f"token = {secret!r}", None)  # a part of the outer cell, whose secrets are gone already
+    history.end(cells.Ending("ok"), 1, None)
+    history.end(cells.Ending("ok"), 1, None)
+    assert history.count == 1 and secret not in history.sources()[0][1]

@@ -107,7 +107,7 @@ def test_training_code_catches_it_as_the_real_one() -> None:
 
 
 def test_it_survives_pickling_with_text_and_numbers() -> None:
-    error = SimulatedOutOfMemoryError(3 * MIB, 5 * MIB, 6 * MIB, "aten.mm.default", pid=42)
+    error = SimulatedOutOfMemoryError(3 * MIB, 5 * MIB, 6 * MIB, "aten.mm.default", pid=42, grad_enabled=True)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is SimulatedOutOfMemoryError
     assert str(again) == str(error)
@@ -118,6 +118,7 @@ def test_it_survives_pickling_with_text_and_numbers() -> None:
         "budget_bytes": 6 * MIB,
         "op": "aten.mm.default",
         "pid": 42,
+        "grad_enabled": True,
     }
 
 

@@ -158,7 +158,5 @@ print(run.problems)
 @pytest.mark.parametrize("repetition", range(4))
 def test_a_fork_while_the_first_facts_are_collected_leaves_no_import_half_done(storage, repetition):
     # In a new process most modules are not loaded yet, and the thread that collects facts loads them at this moment.
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, str(storage.path)], capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run([sys.executable, "-c", FRESH, str(storage.path)], capture_output=True, text=True, timeout=100)
     assert done.stdout.splitlines() == [str([[]] * 8), "[]"], done.stderr[-2000:]

@@ -11,6 +11,7 @@ from watcherml.recorder import run as recorder
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
+    from watcherml.forensics.capsule import Capsule
     from watcherml.forensics.capture import History
 
 # What a notebook extension wants to know of runs; empty in scripts.
@@ -60,7 +61,14 @@ def save_capsule(run: recorder.Run, error: BaseException) -> None:
     """Capture the evidence of a failure and store it with the run."""
     from watcherml.forensics.capture import capture  # most runs start and end without a failure
 
-    capsule = capture(run, error, _history[-1] if _history else None)
+    add_capsule(run, capture(run, error, _history[-1] if _history else None))
+
+
+def add_capsule(run: recorder.Run, capsule: Capsule) -> None:
+    """Store a capsule with its run, together with what the store knows of similar runs."""
+    from watcherml.forensics.earlier import with_neighbours
+
+    capsule = with_neighbours(capsule, run.storage)
     run.storage.evidence.add_capsule(
         run.run_id,
         digest=capsule.digest,

@@ -9,6 +9,7 @@ from watcherml.errors import UsageError
 from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.classify import Classification
 from watcherml.forensics.holders import Holder
+from watcherml.forensics.neighbours import Comparison
 from watcherml.forensics.oom_message import OomMessage, ProcessUse
 from watcherml.forensics.release import Release
 from watcherml.protocol.authorization import Authorization
@@ -27,7 +28,7 @@ from watcherml.store.removal import Deletion
 _CLASSES: tuple[type[Record], ...] = (
     Capsule, Classification, OomMessage, ProcessUse, Release, Holder, RecoveryContract, Proposal, RecoveryPlan,
     Authorization, TrialRequest, Launch, WorkerReport, TrialResult, Ranking, Verdict, RecoveryChain, Deletion,
-    Packed,
+    Packed, Comparison,
 )  # fmt: skip
 DOCUMENTS: dict[str, type[Record]] = {cls.KIND: cls for cls in _CLASSES}
 _PREFIX = "watcherml."

@@ -45,10 +45,12 @@ def decide(
     Order: control, probes in the plan's order until there are as many survivors as full trials are allowed, full
     trials, confirmations of the best-ranked, and, where the budget has room, the control once more: a failure that only
     the first process of a campaign meets (a cold cache, a neighbour on the device) passes then. A lost trial used its
-    place in the budget but proves nothing, so it is run again if there is room.
+    place in the budget but proves nothing, so it is run again if there is room. Of a cause that lies outside the
+    configuration only the control runs.
     """
     state = _State(plan, authorizations, rejected, trials)
-    if not plan.proposals or not check.all_pass(same_workload(trials)):
+    nothing_to_try = not plan.proposals and not plan.runs_control_only
+    if nothing_to_try or not check.all_pass(same_workload(trials)):
         return DECIDED
     if plan.contract.control:
         control = state.control()

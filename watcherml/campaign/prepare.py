@@ -19,7 +19,7 @@ from watcherml.contract.permissions import InterventionPermissions
 from watcherml.errors import InvalidConfig, InvalidValue, RecoveryRefused
 from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.capture import OOM_CLASSES
-from watcherml.forensics.causes.diagnose import refuses, ruled_out, supported_capabilities
+from watcherml.forensics.causes.diagnose import control_only, refuses, ruled_out, supported_capabilities
 from watcherml.planning.discover import discover
 from watcherml.planning.equivalence import traits_of
 from watcherml.planning.plan import make_plan
@@ -147,6 +147,7 @@ def source_of(row: Mapping[str, Any], capsule: Capsule, declarations: Mapping[st
         traits=traits_of(row["config"], tuple(framework.get("batch_norm_modules") or ()), declarations),
         supports=supported_capabilities(capsule.diagnosis),
         ruled_out=tuple(RuledOut(*one) for one in ruled_out(capsule.diagnosis)),
+        control_only=control_only(capsule.diagnosis) or None,
     )
 
 

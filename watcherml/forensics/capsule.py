@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from watcherml.errors import InvalidValue
 from watcherml.forensics.evidence import NAMES, Evidence
+from watcherml.forensics.neighbours import Neighbours
 from watcherml.sealed.device import Device
-from watcherml.sealed.fields import Bound, ByteCount, Count, Line, Name, RunId, Steps, Text, Timestamp
+from watcherml.sealed.fields import Bound, ByteCount, Count, Later, Line, Name, RunId, Steps, Text, Timestamp
 from watcherml.sealed.record import Record
 
 CAPSULE_SCHEMA_VERSION = "2.0"
@@ -106,6 +107,7 @@ class Capsule(Record):
     diagnosis: Diagnosis
     evidence: tuple[Evidence, ...]
     completeness: Completeness
+    neighbours: Annotated[Neighbours | None, Later()] = None
 
     def check(self) -> None:
         """All eleven pieces are listed, in order, and counted."""

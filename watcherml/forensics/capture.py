@@ -10,15 +10,16 @@ from typing import Any
 
 from watcherml.forensics.capsule import Capsule, Completeness, Diagnosis, FailureFacts, MemoryFacts
 from watcherml.forensics.causes.diagnose import diagnose, not_memory
-from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.classify import Classification, classify_exception
 from watcherml.forensics.evidence import NAMES, Evidence, missing, present
+from watcherml.forensics.measured import Measured, measure, training_facts
 from watcherml.forensics.modules import batch_norm_modules
 from watcherml.forensics.oom_message import OomMessage, parse
-from watcherml.forensics.phases import frames, phase_of_exception
-from watcherml.forensics.shortfall import shortfall
+from watcherml.forensics.origin import chain, frames, frames_to
+from watcherml.forensics.phases import phase_of_exception
+from watcherml.forensics.seen import frame_tensors
 from watcherml.forensics.text import amount
-from watcherml.recorder import framework, machine, redact
+from watcherml.recorder import framework, host_memory, machine, redact
 from watcherml.recorder.run import Run
 from watcherml.sealed.device import Device
 
@@ -36,9 +37,14 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
     """Return the capsule of a failure; every piece of evidence is there or missing with a reason."""
     found = classify_exception(error)
     text = redact.redact_text(exception_text(error)[: 2 * _MOST_TEXT])
-    device = _device(error, found)
-    phase = phase_of_exception(error)
-    memory, diagnosis = _memory(error, text, found, device, phase, run.last_step)
+    origin = _origin(error)
+    device = _device(origin, found)
+    phase = phase_of_exception(error, other_loader=run.memory.other_loader)
+    measured = _measured(run, error, origin, found, device, phase)
+    memory = MemoryFacts() if measured is None else measured.memory
+    diagnosis = not_memory("This failure is not about device memory.")
+    if measured is not None:
+        diagnosis = diagnose(measured.vector)
     failure = FailureFacts(
         class_=found.failure_class,
         subkind=found.subkind,
@@ -52,7 +58,7 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
         step=run.last_step,
         where=_where(error)[:2000],
     )
-    evidence = _evidence(run, device, history, error if found.failure_class in OOM_CLASSES else None)
+    evidence = _evidence(run, device, history, error, origin, measured)
     return Capsule(
         schema_version="2.0",
         run_id=run.run_id,
@@ -94,20 +100,23 @@ def _device(error: BaseException, found: Classification) -> Device:
     return framework.device_here()
 
 
-def _memory(
-    error: BaseException, text: str, found: Classification, device: Device, phase: str, step: int | None
-) -> tuple[MemoryFacts, Diagnosis]:
+def _origin(error: BaseException) -> BaseException:
+    """Return the innermost exception of the chain that states figures of a device's memory, else the error itself."""
+    stating = [
+        one
+        for one in chain(error)
+        if _attribute(one, "requested_bytes") is not None or parse(exception_text(one)).tried_bytes is not None
+    ]
+    return stating[-1] if stating else error
+
+
+def _measured(
+    run: Run, error: BaseException, origin: BaseException, found: Classification, device: Device, phase: str
+) -> Measured | None:
     if found.failure_class not in OOM_CLASSES:
-        return MemoryFacts(), not_memory("This failure is not about device memory.")
-    stated = parse(text)
-    facts, rounding = _facts(error, stated, device)
-    vector = Vector(
-        device.kind, phase, step, facts.requested_bytes, facts.capacity_bytes, facts.allowed_bytes, facts.free_bytes,
-        facts.allocated_bytes, facts.reserved_bytes,
-        shortfall(facts.requested_bytes, facts.free_bytes, allowed=facts.allowed_bytes, reserved=facts.reserved_bytes,
-                  rounding=rounding),
-    )  # fmt: skip
-    return facts, diagnose(vector)
+        return None
+    stated = parse(redact.redact_text(exception_text(origin)))
+    return measure(run, error, origin, found, _facts(origin, stated, device), stated, device, phase)
 
 
 def _facts(error: BaseException, stated: OomMessage, device: Device) -> tuple[MemoryFacts, int]:
@@ -135,7 +144,12 @@ def _facts(error: BaseException, stated: OomMessage, device: Device) -> tuple[Me
 
 
 def _evidence(
-    run: Run, device: Device, history: History | None, out_of_memory: BaseException | None
+    run: Run,
+    device: Device,
+    history: History | None,
+    error: BaseException,
+    origin: BaseException,
+    measured: Measured | None,
 ) -> tuple[Evidence, ...]:
     facts: dict[str, Any] = {}
     try:
@@ -144,14 +158,11 @@ def _evidence(
         facts = {}
     pieces = {
         "EV-1": lambda: ({"config": run.config, "lossy": run.lossy_paths, "redacted": run.redacted_paths}, "init"),
-        "EV-2": lambda: (
-            {"last_step": run.last_step, "logging_gap": run.logging_gap, "last_metrics": _finite(run.last_metrics)},
-            "log",
-        ),
-        "EV-3": lambda: ({**machine.process_state(), "argv": facts.get("argv")}, "psutil"),
+        "EV-2": lambda: (_training(run, measured), "log, optimizer steps"),
+        "EV-3": lambda: (_process(run, error, facts.get("argv")), "psutil"),
         "EV-4": lambda: (_samples(run), "sampler"),
-        "EV-5": lambda: (_gpu(device), "torch"),
-        "EV-6": lambda: (_framework(out_of_memory), "torch"),
+        "EV-5": lambda: (_gpu(device, measured), "torch, NVML"),
+        "EV-6": lambda: (_framework(error, origin, measured), "torch"),
         "EV-7": lambda: (facts.get("git") if facts.get("git", {}).get("status") == "available" else None, "git"),
         "EV-8": lambda: (facts.get("environment"), "importlib.metadata"),
         "EV-9": lambda: (_without_path(facts.get("dataset")), "set_dataset"),
@@ -183,16 +194,37 @@ def _piece(name: str, collect: Callable[[], tuple[Any, str]]) -> Evidence:
         return missing(name, f"Could not be captured: {type(error).__name__}: {error}"[:2000])
 
 
-def _framework(out_of_memory: BaseException | None) -> dict[str, Any] | None:
+def _training(run: Run, measured: Measured | None) -> dict[str, Any]:
+    seen = training_facts(run, None) if measured is None else measured.training
+    last = {"last_step": run.last_step, "logging_gap": run.logging_gap, "last_metrics": _finite(run.last_metrics)}
+    return {**last, **seen}
+
+
+def _process(run: Run, error: BaseException, argv: Any) -> dict[str, Any]:
+    found = {**machine.process_state(), "argv": argv}
+    if run.host is not None:
+        found["host_memory"] = run.host.facts()
+    killed = [host_memory.killed_child(exception_text(one)) for one in chain(error)]
+    if any(killed):
+        found["killed_child"] = next(one for one in killed if one)
+        found["dead_children"] = host_memory.dead_children()
+    return found
+
+
+def _framework(error: BaseException, origin: BaseException, measured: Measured | None) -> dict[str, Any] | None:
     facts = framework.collect()
-    if facts and out_of_memory is not None:
-        facts["batch_norm_modules"] = batch_norm_modules(out_of_memory)
-    return facts or None
+    if not facts:
+        return None
+    facts["failing_frames"] = frame_tensors(frames_to(error, origin))
+    if measured is not None:
+        facts["batch_norm_modules"] = batch_norm_modules(error)
+        facts.update(measured.framework)
+    return facts
 
 
 def _samples(run: Run) -> list[dict[str, Any]]:
     keep = ("at", "cpu_percent", "rss_bytes", "device_kind", "device_allocated_bytes", "device_reserved_bytes")
-    return [{key: row[key] for key in keep} for row in run.storage.runs.samples(run.run_id)[-_RECENT_SAMPLES:]]
+    return [{key: row[key] for key in keep} for row in run.storage.runs.samples(run.run_id, _RECENT_SAMPLES)]
 
 
 def _metrics(run: Run) -> list[dict[str, Any]]:
@@ -210,10 +242,13 @@ def _number(value: float) -> float | str:
     return value if value == value and abs(value) != float("inf") else repr(value)
 
 
-def _gpu(device: Device) -> Any:
+def _gpu(device: Device, measured: Measured | None) -> Any:
     if device.kind == "simulated":
         return {"simulated": True, "name": device.name, "budget_bytes": device.budget_bytes}
-    return framework.gpus() or None
+    gpus = framework.gpus()
+    if measured is None or not measured.gpu:
+        return {"gpus": gpus} if gpus else None
+    return {"gpus": gpus, "failing": measured.gpu}
 
 
 def _without_path(dataset: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -1,13 +1,18 @@
 """Which names of a namespace hold tensors, arrays and modules, and how many bytes each keeps alive.
 
-Frameworks are recognised only if they are loaded already; nothing is imported, called on a device, or deleted.
+Frameworks are recognised only if they are loaded already; nothing is imported, called on a device, or deleted. What a
+suspended generator, a closure or a kept exception holds is found through the garbage collector: on Python 3.12 and
+older, asking a frame for its locals would store one more reference to each of them.
 """
 
 from __future__ import annotations
 
+import functools
+import gc
 import itertools
 import sys
 import types
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,10 +23,13 @@ from watcherml.sealed.fields import ByteCount, Line, Name
 from watcherml.sealed.record import Record
 
 MAX_DEPTH = 4  # containers within containers
-MAX_ITEMS = 20_000  # values looked at in one namespace
+MAX_ITEMS = 40_000  # values looked at in one namespace; one name gets at most half of what is left of them
 
-_CLOSED = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, BaseException)
-_FOREIGN = frozenset({"IPython", "ipykernel", "traitlets"})  # the shell's own objects lead back to every global
+BUFFER_BYTES = 2**20  # smaller bytes objects are text and headers, not data
+MAX_OUTPUTS = 1_000  # of ``Out``, the last ones
+_CLOSED = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
+_SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_FOREIGN = frozenset({"IPython", "ipykernel", "traitlets", "watcherml"})  # their objects lead back to every global
 
 Piece = tuple[tuple[str, int], int]  # the identity of a block of memory, and its bytes
 
@@ -52,7 +60,7 @@ def holders(namespace: Mapping[str, Any], limit: int = 5) -> tuple[Holder, ...]:
 
 def holders_of(namespace: Mapping[str, Any]) -> list[tuple[Holder, Any]]:
     """Return every name that holds memory of its own, with its value, in the order of attribution."""
-    walk = _Walk()
+    walk = _Walk(namespace)
     seen: set[tuple[str, int]] = set()
     aliases: dict[int, list[str]] = {}
     found: list[tuple[str, int, str, Any]] = []
@@ -73,26 +81,38 @@ def holders_of(namespace: Mapping[str, Any]) -> list[tuple[Holder, Any]]:
 
 
 def _named(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in list(namespace.items()) if isinstance(name, str) and name]
+    outputs = namespace.get("_oh")
+    found: list[tuple[str, Any]] = []
+    for name, value in list(namespace.items()):
+        if value is outputs and type(outputs) is dict:
+            if name == "_oh":
+                kept = list(outputs.items())[-MAX_OUTPUTS:]
+                found += [(f"Out[{number}]", one) for number, one in kept if type(number) is int]
+        elif isinstance(name, str) and name:
+            found.append((name, value))
+    return found
 
 
 def _rank(name: str) -> int:
     """Put IPython's caches behind the user's names, so that what both hold is counted for the user's."""
-    return 2 if name.startswith("_") else 1 if name == "Out" else 0
+    return 2 if name.startswith("_") else 1 if name.startswith("Out[") else 0
 
 
 class _Walk:
     """Looks through values for blocks of memory, within one allowance for a whole namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: Mapping[str, Any] | None = None) -> None:
+        self.around = id(namespace)  # a name for the namespace itself, globals() for example, holds nothing of its own
         self.torch: Any = sys.modules.get("torch")
         self.numpy: Any = sys.modules.get("numpy")
+        self.pandas: Any = sys.modules.get("pandas")
         self.allowance = MAX_ITEMS
 
     def pieces(self, value: Any) -> Iterator[Piece]:
-        visited: set[int] = set()
+        visited = {self.around}
         waiting = [(value, 0)]
-        while waiting and self.allowance > 0:
+        spared = self.allowance // 2
+        while waiting and self.allowance > spared:
             one, depth = waiting.pop()
             if id(one) in visited:
                 continue
@@ -102,6 +122,9 @@ class _Walk:
                 yield from self._tensor(one)
             elif self._is(one, "numpy", "ndarray"):
                 yield from self._array(one)
+            elif _is_a(one, (bytes, bytearray, array)):
+                if sys.getsizeof(one) >= BUFFER_BYTES:
+                    yield ("buffer", id(one)), sys.getsizeof(one)
             elif depth < MAX_DEPTH:
                 waiting += [(inside, depth + 1) for inside in self._inside(one)]
 
@@ -140,12 +163,71 @@ class _Walk:
                 return list(itertools.islice(dict.values(value), self.allowance))
             if issubclass(kind, (list, tuple, set, frozenset, deque)):
                 return list(itertools.islice(value, self.allowance))
+            if self._is(value, "pandas", "DataFrame") or self._is(value, "pandas", "Series"):
+                return list(value._mgr.arrays)
+            if issubclass(kind, (*_SUSPENDED, types.FunctionType, types.MethodType, BaseException, functools.partial)):
+                return list(itertools.islice(_held(value), self.allowance))
             if issubclass(kind, _CLOSED) or kind.__module__.partition(".")[0] in _FOREIGN:
                 return []
             attributes = object.__getattribute__(value, "__dict__")
             return list(itertools.islice(attributes.values(), self.allowance)) if type(attributes) is dict else []
         except (AttributeError, RuntimeError, TypeError):  # no __dict__, or changed by another thread meanwhile
             return []
+
+
+def _is_a(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Ask the type and not the value: a proxy answers ``isinstance`` by running code of its own."""
+    return issubclass(type(value), kinds)
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """Yield what code holds without a name of its own: captured variables, defaults, locals of frames at rest."""
+    if _is_a(value, (types.MethodType,)):
+        yield value.__self__
+        yield value.__func__
+    elif _is_a(value, (functools.partial,)):
+        yield from (value.func, value.args, value.keywords)
+    elif _is_a(value, (types.FunctionType,)):
+        yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
+        yield from _captured(value)
+    elif _is_a(value, (BaseException,)):
+        yield from (value.__cause__, value.__context__, value.args, getattr(value, "exceptions", None))
+        traceback = value.__traceback__
+        while traceback is not None:
+            yield from _locals(traceback.tb_frame)
+            traceback = traceback.tb_next
+    else:
+        names = ("gi_frame", "cr_frame", "ag_frame")
+        frame = next((getattr(value, name) for name in names if hasattr(value, name)), None)
+        yield from _at_rest(gc.get_referents(value), frame)
+        if frame is not None:
+            yield from _locals(frame)
+
+
+def _captured(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+
+
+def _locals(frame: types.FrameType) -> Iterator[Any]:
+    # A frame that still runs shows nothing here; what it holds is not the person's to let go of.
+    yield from _at_rest(gc.get_referents(frame), frame)
+
+
+def _at_rest(referents: list[Any], frame: types.FrameType | None) -> Iterator[Any]:
+    # Its globals are everybody's, and a frame next to it is counted in its own place.
+    shared = () if frame is None else (id(frame.f_globals), id(frame.f_builtins))
+    for one in referents:
+        if _is_a(one, (types.CellType,)):
+            try:
+                yield one.cell_contents
+            except ValueError:
+                continue
+        elif id(one) not in shared and not _is_a(one, (types.FrameType, types.CodeType)):
+            yield one
 
 
 def _describe(value: Any, pieces: int) -> str:
@@ -156,4 +238,6 @@ def _describe(value: Any, pieces: int) -> str:
         return f"{str(value.dtype).removeprefix('torch.')} tensor {tuple(value.shape)} on {value.device}{graph}"
     if walk._is(value, "numpy", "ndarray"):
         return f"{value.dtype} array {value.shape}"
+    if _is_a(value, (bytes, bytearray, array)):
+        return f"{kind} of {len(value)} item{'' if len(value) == 1 else 's'}"
     return f"{kind} with {pieces} tensor{'' if pieces == 1 else 's'} or array{'' if pieces == 1 else 's'}"

@@ -28,7 +28,11 @@ _NEUTRAL = frozenset({"Exception", "BaseException", "RuntimeError"})
 _BUILTINS = frozenset(
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 ) | {"ExceptionGroup", "BaseExceptionGroup"}  # a newer worker may send what Python 3.10 does not have
-_TELLING_ENDINGS = ("KeyError", "ValueError", "TypeError", "IndexError", "AttributeError", "FileNotFoundError")
+_TELLING_ENDINGS = (
+    "KeyError", "ValueError", "TypeError", "IndexError", "AttributeError", "FileNotFoundError",
+    # Not built in, but they quote what they could not read: a log, a message.
+    "DecodeError", "ParserError", "ValidationError",
+)  # fmt: skip
 _WRAPPED = re.compile(r"\w{1,80}\((\w{1,80})\)")
 # An opening mark follows no letter and a closing one precedes none, so that "can't" quotes nothing.
 _QUOTED = re.compile(r"(?<!\w)(['\"`])(?:(?!\1)[^\n]){1,500}\1(?!\w)")

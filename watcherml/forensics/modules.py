@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from watcherml.forensics.phases import frames
+from watcherml.forensics.origin import frames, globals_of, names_of
 
 _MAX_ROOTS = 64
 _MAX_MODULES = 20_000
@@ -41,14 +41,10 @@ def _roots(error: BaseException, base: Any) -> list[Any]:
     roots: dict[int, Any] = {}
     for frame, _ in frames(error):
         # Globals too: in a notebook the model is one, and backward has no module's frame below it.
-        for names in (frame.f_locals, frame.f_globals if not _is_library(frame.f_code.co_filename) else {}):
+        for names in (names_of(frame), globals_of(frame)):
             for value in list(names.values()):
                 if isinstance(value, base):
                     roots[id(value)] = value
         if len(roots) >= _MAX_ROOTS:
             break
     return list(roots.values())
-
-
-def _is_library(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file

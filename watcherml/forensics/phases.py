@@ -1,50 +1,105 @@
 """In which part of training an exception was raised, from its traceback and from ``phase`` marks.
 
-The innermost decisive frame wins. A frame of torch's own files decides by its path; checkpointing below the
-autograd engine is recompute, the engine alone is backward.
+The innermost decisive frame wins. A frame of torch's own files decides by its path and function; checkpointing below
+the autograd engine is recompute, the engine alone is backward. Forward work without gradients is evaluation; so is
+that of a function that says so by its name, and of a model in evaluation mode on batches of another loader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import FrameType, TracebackType
+import re
 
+from watcherml.forensics.modes import grad_enabled, module_training
+from watcherml.forensics.origin import chain
+from watcherml.forensics.origin import frames as frames
 from watcherml.recorder.phase import phase_of
 
+_EVALUATION_NAME = re.compile(
+    r"_?(?:(?:run|do|on)_)?(?:evaluate|evaluation|evaluation_loop|eval|validate|validation|predict|prediction_step)"
+    r"(?:_(?:step|loop|epoch|model|once|one_epoch|all|dataset))?|test_(?:step|loop|epoch)"
+)
+_SAVE = {"save", "_save", "_legacy_save", "save_checkpoint", "save_state", "_save_checkpoint", "save_state_dict"}
+_LOAD = {"_apply", "to", "cuda", "load_state_dict", "to_empty"}
 
-def phase_of_exception(error: BaseException) -> str:
-    """Return load, data, forward, backward, recompute, optimizer, evaluation, checkpoint, or unknown."""
-    marked = phase_of(error)
-    if marked is not None:
-        return marked
-    return phase_of_frames([(frame.f_code.co_filename, frame.f_code.co_name) for frame, _ in frames(error)])
+_BUILD = {"__init__", "reset_parameters", "_reset_parameters"}
 
 
-def phase_of_frames(trace: list[tuple[str, str]]) -> str:
-    """Decide from (file, function) pairs, outermost first."""
-    names = [(file.replace("\\", "/"), function) for file, function in trace]
-    in_backward = any("/torch/autograd/" in file or function == "backward" for file, function in names)
-    for file, function in reversed(names):
-        if "/torch/optim/" in file:
-            return "optimizer"
-        if "/torch/utils/checkpoint" in file and in_backward:
-            return "recompute"
-        if "/torch/autograd/" in file:
-            return "backward"
-        if "/torch/utils/data/" in file:
-            return "data"
-        if file.endswith("/torch/nn/modules/module.py") and function in ("_apply", "to", "cuda", "load_state_dict"):
-            return "load"
-        if function == "from_pretrained":
-            return "load"
-        if file.endswith("/torch/nn/modules/module.py") and function == "_call_impl":
-            return "evaluation" if any(name in ("evaluate", "validate") for _, name in names) else "forward"
+def phase_of_exception(error: BaseException, *, other_loader: bool = False) -> str:
+    """Return load, data, forward, backward, recompute, optimizer, evaluation, checkpoint, or unknown.
+
+    ``other_loader`` says that the last batch came from another loader than those that were trained on.
+    """
+    whole = chain(error)
+    for one in reversed(whole):
+        marked = phase_of(one)
+        if marked is not None:
+            return marked
+    for one in reversed(whole):
+        found = list(frames(one))
+        said = phase_of_frames(
+            [(frame.f_code.co_filename, frame.f_code.co_name) for frame, _ in found],
+            training=module_training(found),
+            grad_enabled=grad_enabled(one, found),
+            other_loader=other_loader,
+        )
+        if said != "unknown":
+            return said
     return "unknown"
 
 
-def frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """Yield the frames of an exception's traceback with their line numbers, outermost first."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
+def phase_of_frames(
+    trace: list[tuple[str, str]],
+    *,
+    training: bool | None = None,
+    grad_enabled: bool | None = None,
+    other_loader: bool = False,
+) -> str:
+    """Decide from (file, function) pairs, outermost first.
+
+    ``training`` is the flag of the outermost module that was being called, ``grad_enabled`` torch's gradient mode.
+    """
+    names = [(file.replace("\\", "/"), function) for file, function in trace]
+    for at in range(len(names) - 1, -1, -1):
+        found = _decisive(*names[at])
+        if found == "checkpointing":
+            found = ""  # on its way forward a checkpointed block is forward like any other
+        if found == "forward":
+            return _kind_of_forward(names[:at], training, grad_enabled, other_loader)
+        if found:
+            return found
+    return "unknown"
+
+
+def _kind_of_forward(
+    outer: list[tuple[str, str]], training: bool | None, grad_enabled: bool | None, other_loader: bool
+) -> str:
+    kinds = [_decisive(*one) for one in outer]
+    if "backward" in kinds:
+        engine = len(kinds) - 1 - kinds[::-1].index("backward")
+        return "recompute" if "checkpointing" in kinds[engine:] else "backward"
+    if grad_enabled is False or any(_EVALUATION_NAME.fullmatch(function) for _, function in outer):
+        return "evaluation"
+    # The flag alone does not tell: pretrained models start in evaluation mode, and some people train them so.
+    return "evaluation" if training is False and other_loader else "forward"
+
+
+def _decisive(file: str, function: str) -> str:
+    if "/torch/optim/" in file:
+        return "load" if function == "load_state_dict" else "" if "lr_scheduler" in file else "optimizer"
+    if "/torch/utils/checkpoint" in file:
+        return "checkpointing"
+    if file.endswith(("/torch/_tensor.py", "/torch/autograd/__init__.py", "/torch/autograd/graph.py")):
+        return "backward" if function in ("backward", "grad", "_engine_run_backward") else ""
+    if "/torch/utils/data/" in file:
+        return "data"
+    if file.endswith("/torch/serialization.py") or "/torch/distributed/checkpoint/" in file:
+        return "checkpoint" if function in _SAVE else "load" if "load" in function else ""
+    if function == "from_pretrained":
+        return "load"
+    if file.endswith(("/torch/nn/init.py", "/torch/nn/parameter.py")):
+        return "load"
+    if "/torch/nn/modules/" in file and function in _BUILD:
+        return "load"
+    if file.endswith("/torch/nn/modules/module.py"):
+        return "load" if function in _LOAD else "forward" if function == "_call_impl" else ""
+    return "forward" if file.endswith(("/torch/nn/functional.py", "/torch/functional.py")) else ""

@@ -11,6 +11,8 @@ Nothing of the user's is deleted: globals that still hold memory are named, not 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import inspect
 import sys
@@ -91,7 +93,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     exc = None
     del frames, reached
     gc.collect()
-    _empty_cuda_cache()
+    _return_unused()
     after = _measure()
     surviving = [holder for holder, alive in left if alive() is not None]
     kept = tuple(sorted([*holders(_user_namespace(shell)), *surviving], key=lambda holder: -holder.bytes)[:MAX_KEPT])
@@ -124,7 +126,8 @@ def _chain(exc: BaseException) -> list[BaseException]:
     return list(found.values())
 
 
-def _remembered(shell: Any) -> Iterator[BaseException]:
+def remembered(shell: Any) -> Iterator[BaseException]:
+    """Yield the exceptions that Python and the shell remember as the last ones, the printed one first."""
     result = ask(shell, "last_execution_result")
     for owner, name in ((sys, "last_exc"), (sys, "last_value"), (result, "error_in_exec")):
         value = ask(owner, name)
@@ -135,11 +138,11 @@ def _remembered(shell: Any) -> Iterator[BaseException]:
 def _reached(exc: BaseException | None, shell: Any) -> list[BaseException]:
     """Return the chain of ``exc``, and of a remembered exception that wraps it; others' frames are not ours."""
     if exc is None:
-        exc = next(_remembered(shell), None)
+        exc = next(remembered(shell), None)
     if exc is None:
         return []
     found = {id(one): one for one in _chain(exc)}
-    for outer in _remembered(shell):
+    for outer in remembered(shell):
         chain = _chain(outer)
         if any(one is exc for one in chain):
             found.update((id(one), one) for one in chain)
@@ -233,10 +236,14 @@ def _measure() -> _Memory:
     return _Memory(rss, reserved, None if device is None else int(device.current_bytes))
 
 
-def _empty_cuda_cache() -> None:
+def _return_unused() -> None:
+    """Give back to the driver and the system what PyTorch's cache and the C library keep for later requests."""
     cuda = cuda_in_use()
     if cuda:
         cuda.empty_cache()
+    # Of the GNU C library; other systems do without.
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _sentence(
@@ -257,7 +264,16 @@ def _sentence(
     stack = "the stack is kept without its locals" if keep_stack else "the stack is gone, so %debug has nothing to walk"
     named = [f"{one.name} ({format_bytes(one.bytes)}, {one.what})" for one in kept if one.bytes >= WORTH_NAMING_BYTES]
     held = f"Still held by {', '.join(named)}" if named else "No name of yours holds a large tensor or array"
-    return f"{done}; {stack}. Gave back {', '.join(parts) or 'an amount nobody could measure'}. {held}."[:2_000]
+    text = f"{done}; {stack}. Gave back {', '.join(parts) or 'an amount nobody could measure'}. {held}.{_how(kept)}"
+    return text[:2_000]
+
+
+def _how(kept: tuple[Holder, ...]) -> str:
+    """Return what a person can type to let go of the biggest holder that is worth naming."""
+    biggest = next((one.name.partition(",")[0] for one in kept if one.bytes >= WORTH_NAMING_BYTES), "")
+    if biggest.startswith("Out["):
+        return " `%reset -f out` lets go of what Out holds."
+    return f" `%xdel {biggest}` lets go of {biggest}." if biggest.isidentifier() else ""
 
 
 def _gain(what: str, before: int | None, after: int | None) -> str:

@@ -16,6 +16,7 @@ class OpenRun:
     run: Run
     cell: int | None
     main_thread: bool
+    thread: int  # the identity of the thread that started it
     last_error: str | None = None  # the type of the error of its last cell, None if that cell went well
     failure_told: bool = False
 
@@ -31,6 +32,7 @@ class ActiveRuns:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._open: list[OpenRun] = []
+        self._changing = threading.Lock()  # runs of threads start while cells come and go
 
     def newest(self) -> Run | None:
         """Return the run that was started last and is still open."""
@@ -38,11 +40,14 @@ class ActiveRuns:
 
     def started(self, run: Run, cell: int | None) -> None:
         """Take in a run that has just started in a cell, or between cells (None)."""
-        self._open.append(OpenRun(run, cell, threading.current_thread() is threading.main_thread()))
+        here = threading.current_thread()
+        with self._changing:
+            self._open.append(OpenRun(run, cell, here is threading.main_thread(), threading.get_ident()))
 
     def begin_cell(self) -> None:
         """Forget the runs that ended before this cell."""
-        self._open = [one for one in self._open if one.run.status == "running"]
+        with self._changing:
+            self._open = [one for one in self._open if one.run.status == "running"]
 
     def of_cell(self, cell: int | None) -> Run | None:
         """Return the run that a finished cell belongs to: one it started, else the newest that was open in it."""
@@ -55,6 +60,20 @@ class ActiveRuns:
         for one in failed:
             one.failure_told = True
         return failed[-1].run if failed else None
+
+    def told(self, run: Run) -> None:
+        """Leave out of ``take_failed`` a run whose failure is shown by whoever records it."""
+        for one in self._open:
+            one.failure_told = one.failure_told or one.run is run
+
+    def of_thread(self) -> Run | None:
+        """Return the run that this thread started last and that is open, or has failed and was not told of yet."""
+        ours = [one for one in self._open if one.thread == threading.get_ident() and not one.failure_told]
+        found = next((one for one in reversed(ours) if one.run.status in ("running", "failed")), None)
+        if found is None:
+            return None
+        found.failure_told = True
+        return found.run
 
     def end_cell(self, cell: int | None, error_type: str | None) -> None:
         """End the unfinished runs that a bare ``init()`` of this cell has replaced.

@@ -1,15 +1,18 @@
 """Every executed cell as strings and numbers: kept here, written to the store once there is one.
 
-No exception, traceback or frame is kept, and secrets are taken out before anything is.
+No exception, traceback or frame is kept. Secrets are taken out before a cell leaves this module; not before it runs,
+since patterns over a long cell take longer than a person may be made to wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from watcherml.recorder.redact import redact_text
@@ -26,7 +29,10 @@ _MAX_MESSAGE = 2_000
 
 @dataclass
 class Cell:
-    """One executed cell. ``seconds`` is its duration, ``started_at`` seconds since 1970."""
+    """One executed cell. ``seconds`` is its duration, so far if it is running; ``started_at`` seconds since 1970.
+
+    Until it is ``clean``, ``source`` is as it was typed.
+    """
 
     session_id: str
     seq: int
@@ -39,6 +45,7 @@ class Cell:
     error_type: str | None = None
     error_message: str | None = None
     seconds: float = 0.0
+    clean: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,15 +71,16 @@ class Ending:
 
 
 class CellHistory:
-    """The cells of one session, in the order in which they were started."""
+    """The cells of one session, in the order in which they were started. One thread adds, any thread may read."""
 
     def __init__(self, session_id: str, clock: Callable[[], float] = time.time) -> None:
         self.session_id = session_id
         self.count = 0
         self._clock = clock
-        self._done: list[Cell] = []
-        self._unwritten: list[Cell] = []
+        self._done: deque[Cell] = deque(maxlen=MAX_CELLS)
+        self._unwritten: deque[Cell] = deque(maxlen=MAX_CELLS)
         self._open: list[tuple[Cell, float, bool]] = []  # cell, start on the monotonic clock, counts as a cell
+        self._cleaning, self._writing = threading.Lock(), threading.Lock()
 
     @property
     def current(self) -> int | None:
@@ -81,12 +89,12 @@ class CellHistory:
 
     def begin(self, source: str, cell_id: str | None) -> None:
         """Note that a cell is about to be executed."""
-        cleaned = _storable(redact_text(source[:MAX_SOURCE]))
+        kept = source[:MAX_SOURCE]
         # A cell magic may run its body as a cell; that body stands in the outer cell already.
-        repeated = bool(self._open) and cleaned.strip() in self._open[-1][0].source
+        repeated = bool(self._open) and self._stands_in(self._open[-1][0], kept)
         if not repeated:
             self.count += 1
-        cell = Cell(self.session_id, self.count, cleaned, self._clock(), cell_id=cell_id)
+        cell = Cell(self.session_id, self.count, kept, self._clock(), cell_id=cell_id)
         self._open.append((cell, time.monotonic(), not repeated))
 
     def end(self, ending: Ending, execution_count: int | None, run_id: str | None) -> None:
@@ -104,35 +112,72 @@ class CellHistory:
             cell.status, cell.error_type, cell.error_message = ending.status, ending.error_type, ending.error_message
         cell.seconds = round(time.monotonic() - started, 6)
         cell.execution_count, cell.run_id = execution_count, run_id
-        if cell.cell_id is None:
-            cell.cell_id = fallback_id(execution_count, cell.source)
         if counts:
-            self._done = [*self._done, cell][-MAX_CELLS:]
-            self._unwritten = [*self._unwritten, cell][-MAX_CELLS:]
+            self._done.append(cell)
+            self._unwritten.append(cell)
 
-    def write(self, storage: Storage) -> None:
-        """Put the cells that are not on record yet into a store; raises what the store raises."""
-        while self._unwritten:
-            storage.evidence.add_cell(asdict(self._unwritten[0]))
-            self._unwritten.pop(0)
+    def write(self, storage: Storage, most: int = MAX_CELLS) -> None:
+        """Put the cells that are not on record yet into a store, at most ``most``; raises what the store raises."""
+        with self._writing:
+            while self._unwritten and most > 0:
+                cell, most = self._unwritten[0], most - 1
+                storage.evidence.add_cell(self._row(cell))
+                # A full queue may have pushed it out meanwhile.
+                if self._unwritten and self._unwritten[0] is cell:
+                    self._unwritten.popleft()
+
+    def clean(self) -> None:
+        """Take the secrets out of the cells that have ended."""
+        for cell in reversed(list(self._done)):
+            if cell.clean:
+                return
+            self._clean(cell)
 
     def sources(self) -> list[tuple[int | None, str]]:
         """Return the execution count and source of the finished cells, oldest first."""
-        return [(cell.execution_count, cell.source) for cell in self._done]
+        self.clean()
+        return [(cell.execution_count, cell.source) for cell in list(self._done)]
 
-    def evidence(self) -> list[dict[str, Any]] | None:
-        """Return the last cells for a capsule, the one that is being executed included; None if there is none."""
-        cells = sorted([*self._done, *(cell for cell, _, counts in self._open if counts)], key=lambda cell: cell.seq)
+    def evidence(self, until: int | None = None) -> list[dict[str, Any]] | None:
+        """Return the last cells for a capsule, the one that is being executed included; None if there is none.
+
+        ``until`` is the number of the last cell that counts.
+        """
+        running = [(cell, started) for cell, started, counts in list(self._open) if counts]
+        for cell, started in running:
+            cell.seconds = round(time.monotonic() - started, 6)
+        cells = sorted([*self._done, *(cell for cell, _ in running)], key=lambda cell: cell.seq)
+        cells = [cell for cell in cells if until is None or cell.seq <= until]
         kept: list[dict[str, Any]] = []
         room = CAPSULE_CHARACTERS
         for cell in reversed(cells[-CAPSULE_CELLS:]):
-            room -= len(cell.source)
+            data = self._row(cell)
+            room -= len(data["source"])
             if room < 0:
                 break
-            data = asdict(cell)
             del data["session_id"], data["run_id"]
             kept.append(data)
         return kept[::-1] or None
+
+    def _row(self, cell: Cell) -> dict[str, Any]:
+        self._clean(cell)
+        data = dict(vars(cell))
+        del data["clean"]
+        return data
+
+    def _clean(self, cell: Cell) -> None:
+        with self._cleaning:
+            if not cell.clean:
+                cell.source = _storable(redact_text(cell.source))
+            cell.clean = True
+            # Of a cell that still runs the execution count is not known yet.
+            if cell.cell_id is None and cell.status != "running":
+                cell.cell_id = fallback_id(cell.execution_count, cell.source)
+
+    def _stands_in(self, outer: Cell, inner: str) -> bool:
+        with self._cleaning:
+            wanted = _storable(redact_text(inner)) if outer.clean else inner
+        return wanted.strip() in outer.source
 
 
 def cell_identity(info: Any, shell: Any) -> str | None:

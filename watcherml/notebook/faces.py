@@ -10,7 +10,9 @@ from watcherml.api.record import Run
 from watcherml.api.recover import Campaign, RecoveryPreparation
 from watcherml.api.result import RecoveryResult
 from watcherml.forensics.capsule import Capsule
+from watcherml.forensics.neighbours import Comparison
 from watcherml.notebook.panels.base import Page, Panel, notice
+from watcherml.notebook.panels.compare import comparison_page
 from watcherml.notebook.panels.failure import failure_page
 from watcherml.notebook.panels.progress import ProgressPanel
 from watcherml.notebook.panels.verdict import verdict_page
@@ -82,6 +84,7 @@ _FACES: tuple[tuple[type, Callable[[Any], Panel]], ...] = (
     (RecoveryPlan, _plan),
     (Verdict, _verdict),
     (Capsule, _capsule),
+    (Comparison, comparison_page),
 )
 
 

@@ -1,24 +1,28 @@
-"""What follows a cell that failed: the capsule, the release of its memory, the panel under its traceback."""
+"""What follows a failure: the capsule, the release of its memory, the panel under its traceback."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from watcherml.api import data
 from watcherml.api.record import Run
+from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.capture import OOM_CLASSES
-from watcherml.forensics.classify import classify_exception
+from watcherml.forensics.classify import Classification, classify_exception
 from watcherml.forensics.release import Release, release_frames
-from watcherml.notebook.panels.base import notice, show
+from watcherml.notebook.panels.base import notice
 from watcherml.notebook.panels.failure import failure_page
+from watcherml.notebook.pending import remember
 
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
 
 _HOW_TO_RECORD = (
-    "WatcherML: this cell ran out of memory, and no run was open, so nothing is on record."
-    " Put `run = watcherml.init(config={...})` before it and run it again; the failure can then be recovered."
+    "No run was open, so this is not on record. `%watcher capture --config NAME` puts it there, where NAME is the"
+    " variable that holds your configuration; it can be recovered then. Next time, put"
+    " `run = watcherml.init(config={...})` before the cell."
 )
 
 
@@ -28,48 +32,103 @@ def handle(session: Session, error: BaseException | None, *, before_execution: b
     Order matters: evidence first, because releasing empties the frames it is read from; the panel last.
     """
     failed = session.runs.take_failed()
-    if error is None or _is_no_failure(error):
+    if error is None or is_no_failure(error):
         if failed is not None:
             _report_handled(session, failed)
         return
-    found = classify_exception(error).failure_class
-    oom = found in OOM_CLASSES
-    run = failed or session.runs.newest()
-    if run is None:
-        if oom:
-            release, words = _release(session, error)
-            show(notice(f"{_HOW_TO_RECORD}\n{release.sentence if release else words}", "warn", "wml-unrecorded"))
-        return
     if before_execution and failed is None:
         return  # nothing was executed, so nothing of the run failed
-    if failed is None and oom:
+    run = failed or session.runs.newest()
+    found = classify_exception(error)
+    if run is None:
+        _without_run(session, error, found)
+        return
+    if failed is None and found.failure_class in OOM_CLASSES:
         run.fail(error)
+        session.runs.told(run)
     elif failed is None:
         run.record_failure(error)
-    release, words = _release(session, error) if oom else (None, "")
-    if oom:
-        session.note_oom(run.run_id, run.storage)
-    _show(run, release, words, folded=found == "unclassified")
+    released, words = release(session, error) if is_about_memory(found) else (None, "")
+    _show(session, run, released, words, folded=_is_plain(found))
 
 
-def _is_no_failure(error: BaseException) -> bool:
+def of_thread(session: Session, error: BaseException) -> Callable[[], None] | None:
+    """Keep the evidence of an exception that ended a thread; return what is done once its traceback is printed.
+
+    A run that the thread has opened fails with it. To any other open run it is an event: training may go on elsewhere.
+    """
+    if is_no_failure(error):
+        return None
+    own = session.runs.of_thread()
+    run = own or session.runs.newest()
+    found = classify_exception(error)
+    pending = None
+    if run is None:
+        pending = remember(session, error)
+    elif own is None:
+        run.record_failure(error)
+    elif own.status == "running":
+        own.fail(error)
+    memory = is_about_memory(found)
+
+    def finish() -> None:
+        # With the frames kept there is nothing to keep for: %debug does not see what ended a thread.
+        released = session.released = release_frames(error, session.shell) if memory else None
+        if run is not None:
+            _show(session, run, released, "", folded=_is_plain(found))
+        elif memory and pending is not None:
+            _tell_of(session, pending.capsule, released.sentence if released else "")
+
+    return finish
+
+
+def is_no_failure(error: BaseException) -> bool:
+    """Tell whether an exception is a person's interruption, a regular exit, or a misused magic."""
     # IPython's own errors are misused magics; a person's interruption is no failure of the training.
     if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError, SystemExit, GeneratorExit)):
         return True
     return type(error).__module__.partition(".")[0] == "IPython"
 
 
-def _release(session: Session, error: BaseException) -> tuple[Release | None, str]:
+def is_about_memory(found: Classification) -> bool:
+    """Tell whether memory ran out, of whatever kind: then what the cell holds is what the person needs back."""
+    return found.failure_class in OOM_CLASSES or found.subkind.endswith("_oom")
+
+
+def release(session: Session, error: BaseException) -> tuple[Release | None, str]:
     """Give the failed cell's memory back, or return the reason why it is kept."""
+    session.released = None
     session.frames_kept = session.keep_frames or bool(getattr(session.shell, "call_pdb", False))
     if session.keep_frames:
         return None, "The frames of this cell are kept, and its memory with them; `%watcher free` gives it back."
     if session.frames_kept:
         return None, "%pdb is on, so the frames of this cell are kept; `%watcher free` gives its memory back."
-    return release_frames(error, session.shell), ""
+    session.released = release_frames(error, session.shell)
+    return session.released, ""
 
 
-def _show(run: Run, release: Release | None, kept: str, *, folded: bool) -> None:
+def _without_run(session: Session, error: BaseException, found: Classification) -> None:
+    memory = is_about_memory(found)
+    capsule = None
+    try:
+        capsule = remember(session, error).capsule
+    finally:  # what cannot be captured is given back all the same
+        if memory:
+            released, words = release(session, error)
+            _tell_of(session, capsule, released.sentence if released else words)
+
+
+def _tell_of(session: Session, capsule: Capsule | None, words: str) -> None:
+    first = f"WatcherML: {capsule.headline}" if capsule else "WatcherML: memory ran out."
+    session.show(notice(f"{first}\n{words}\n{_HOW_TO_RECORD}", "warn", "wml-unrecorded"))
+
+
+def _is_plain(found: Classification) -> bool:
+    """Tell whether a failure is one line until it is opened: a typo needs no more."""
+    return found.failure_class == "unclassified" and not is_about_memory(found)
+
+
+def _show(session: Session, run: Run, release: Release | None, kept: str, *, folded: bool) -> None:
     if run.status == "running":
         state = f"This failure is on record. Run {run.run_id} goes on; end it with run.finish()."
     else:
@@ -77,10 +136,12 @@ def _show(run: Run, release: Release | None, kept: str, *, folded: bool) -> None
     capsule = data.capsule(run.storage, run.run_id)
     if capsule is None:
         reason = f" ({run.problems[-1]})" if run.problems else ""
-        show(notice(f"WatcherML could not capture this failure of run {run.run_id}{reason}.", "warn"))
+        text = f"WatcherML could not capture this failure of run {run.run_id}{reason}."
+        session.show(notice(f"{text}\n{release.sentence if release else kept}", "warn"))
         return
+    session.note_failure(run.run_id, run.storage, oom=capsule.failure.class_ in OOM_CLASSES)
     given_back = release.to_data() if release else {"sentence": kept, "kept": []} if kept else None
-    show(failure_page(capsule, state, given_back, folded=folded))
+    session.show(failure_page(capsule, state, given_back, folded=folded))
 
 
 def _report_handled(session: Session, run: Run) -> None:
@@ -88,6 +149,5 @@ def _report_handled(session: Session, run: Run) -> None:
     capsule = data.capsule(run.storage, run.run_id)
     if capsule is None:
         return
-    if capsule.failure.class_ in OOM_CLASSES:
-        session.note_oom(run.run_id, run.storage)
-    show(failure_page(capsule, f"run {run.run_id} failed in this cell and is on record.", folded=True))
+    session.note_failure(run.run_id, run.storage, oom=capsule.failure.class_ in OOM_CLASSES)
+    session.show(failure_page(capsule, f"run {run.run_id} failed in this cell and is on record.", folded=True))

@@ -11,9 +11,10 @@ from watcherml.api import data, doctor, record
 from watcherml.api.recover import resume_recovery
 from watcherml.errors import UsageError, WatcherError
 from watcherml.forensics.release import release_frames
-from watcherml.notebook import recover
+from watcherml.notebook import afterwards, recover
 from watcherml.notebook.faces import run_page
 from watcherml.notebook.panels.base import Page, Panel, notice
+from watcherml.notebook.panels.compare import compare_runs
 from watcherml.notebook.panels.progress import ProgressPanel
 from watcherml.options import Parser
 from watcherml.report import markup, plain
@@ -45,7 +46,7 @@ def line_magic(session: Session) -> Callable[[str], Any]:
     def watcher(line: str) -> Panel | None:
         """Ask WatcherML something: ``%watcher help`` lists the words."""
         word, _, rest = line.strip().rstrip(";").strip().partition(" ")
-        return _answer(lambda: _command(word or "help").run(session, rest.strip()))
+        return _answer(session, lambda: _command(word or "help").run(session, rest.strip()))
 
     return watcher
 
@@ -63,12 +64,13 @@ def cell_magic(session: Session) -> Callable[[str, str], Any]:
                                  remedy="`%watcher help` lists the line magics.")  # fmt: skip
             return recover.recover(session, rest, cell)
 
-        return _answer(run)
+        return _answer(session, run)
 
     return watcher
 
 
-def _answer(run: Callable[[], Panel | None]) -> Panel | None:
+def _answer(session: Session, run: Callable[[], Panel | None]) -> Panel | None:
+    session.flush()  # what is asked for may be the cell before
     try:
         return run()
     except WatcherError as error:
@@ -140,6 +142,10 @@ def _inspect(session: Session, rest: str) -> Panel:
     return run_page(storage, data.run(storage, run_id))
 
 
+def _compare(session: Session, rest: str) -> Panel:
+    return compare_runs(session.storage(), _words("compare", rest))
+
+
 def _recovery(session: Session, rest: str) -> Panel:
     panel = ProgressPanel(session.campaign(_optional("recovery", rest, "CAMPAIGN_ID")))
     return _follow(session, panel)
@@ -165,11 +171,15 @@ def _follow(session: Session, panel: ProgressPanel) -> Panel:
 
 def _free(session: Session, rest: str) -> Panel:
     values = _flags("free", rest, ("--keep-stack", "keep the stack for %tb and %debug, without its variables"))
-    release = release_frames(None, session.shell, keep_stack=values.keep_stack)
+    release = session.released = release_frames(None, session.shell, keep_stack=values.keep_stack)
     session.frames_kept = session.frames_kept and not release.exceptions
     tone: Tone = "good" if release.exceptions else "quiet"
     held = [f"Still held: {one.name}, {format_bytes(one.bytes)}, {one.what}" for one in release.kept]
     return notice("\n".join([release.sentence, *held]), tone, "wml-release")
+
+
+def _capture(session: Session, rest: str) -> Panel:
+    return afterwards.put_on_record(session, _words("capture", rest))
 
 
 def _keep_frames(session: Session, rest: str) -> Panel:
@@ -241,7 +251,11 @@ COMMANDS: dict[str, Command] = {
     "status": Command("", "the open run, the recorded cells and the store", _status),
     "runs": Command("[--project NAME] [--limit N] [--all]", "the recorded runs, newest first", _runs),
     "inspect": Command("RUN_ID", "one run with its metrics, and its failure if it has one", _inspect),
+    "compare": Command("RUN_A RUN_B", "what differs between two runs, most suspicious first", _compare),
     "failures": Command("[--project NAME] [--limit N] [--unresolved]", "the failures on record", _failures),
+    "capture": Command(
+        "[--config NAME] [--project NAME]", "put the last failure on record if no run was open when it came", _capture
+    ),
     "free": Command("[--keep-stack]", "give back the memory that the last failed cell holds", _free),
     "keep-frames": Command("[on|off]", "keep the frames of an out-of-memory cell for %debug", _keep_frames),
     "recover": Command(

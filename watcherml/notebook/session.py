@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import sys
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from watcherml.api import data, record
@@ -12,14 +16,19 @@ from watcherml.api.record import Run
 from watcherml.api.recover import Campaign
 from watcherml.errors import NotFound
 from watcherml.forensics.capture import OOM_CLASSES
+from watcherml.forensics.release import Release
 from watcherml.notebook import failures
 from watcherml.notebook.active import ActiveRuns
-from watcherml.notebook.cells import CellHistory, Ending, cell_identity
-from watcherml.notebook.panels.base import notice, show
+from watcherml.notebook.behind import Behind
+from watcherml.notebook.cells import MAX_CELLS, CellHistory, Ending, cell_identity
+from watcherml.notebook.panels.base import Panel, notice, show
+from watcherml.notebook.pending import Pending
+from watcherml.notebook.threads import ThreadWatch
 from watcherml.recorder import ids
 from watcherml.store.storage import Storage
 
 _ATTRIBUTE = "_watcherml_session"
+_FLUSH_SECONDS = 5.0
 
 
 class Session:
@@ -33,13 +42,21 @@ class Session:
         self.session_id = ids.new_id("session", time.time())
         self.keep_frames = False
         self.frames_kept = False  # the last out-of-memory cell still holds its memory
+        self.released: Release | None = None  # what the last release gave back
+        self.pending: Pending | None = None  # the last failure, if no run was open to record it
+        self.recorded: tuple[str, Storage] | None = None  # the run of the last failure, if it is on record
         self.cells = CellHistory(self.session_id)
-        self.runs = ActiveRuns(lambda text: show(notice(text, "warn")))
+        self.runs = ActiveRuns(lambda text: self.show(notice(text, "warn")))
         self.problems: list[str] = []
         self._last_storage: Storage | None = None
         self._last_oom: tuple[str, Storage] | None = None
         self._campaign: tuple[str, Storage] | None = None
+        self._written_to: Storage | None = None
         self._store_refused = False
+        self._seen_error = 0
+        self._to_show: list[Panel] = []
+        self._behind = Behind(self._note)
+        self._threads = ThreadWatch(partial(failures.of_thread, self), self._note)
         self._unlisten: Callable[[], None] = lambda: None
 
     @classmethod
@@ -53,6 +70,9 @@ class Session:
         setattr(self.shell, _ATTRIBUTE, self)
         self._unlisten = record.on_start(self.run_started)
         record.set_history(self.cells.evidence)
+        self._threads.install()
+        self._seen_error = id(_last_error())  # of a cell before this one, which may ask for it to be captured
+        atexit.register(self.flush)
 
     def detach(self) -> None:
         """Take back what ``attach`` did; open runs stay open."""
@@ -60,6 +80,10 @@ class Session:
             delattr(self.shell, _ATTRIBUTE)
         self._unlisten()
         record.set_history(None)
+        self._threads.remove()
+        atexit.unregister(self.flush)
+        self.flush()
+        self._behind.end()
 
     # -- hooks ------------------------------------------------------------------------------------------------
 
@@ -68,6 +92,7 @@ class Session:
         try:
             if self.cells.current is None:
                 self.runs.begin_cell()
+                self._seen_error = id(_last_error())
             self.cells.begin(str(getattr(info, "raw_cell", "") or ""), cell_identity(info, self.shell))
         except Exception as problem:  # noqa: BLE001 - a hook must never stand between a person and the cell
             self._note(problem)
@@ -76,12 +101,15 @@ class Session:
         """Record how the cell ended, keep the evidence if it failed, and give its memory back."""
         # IPython 7 calls with None where its own code, a debugger for example, was left by an exception.
         early, error = getattr(result, "error_before_exec", None), getattr(result, "error_in_exec", None)
+        if early is None and error is None:
+            error = self._printed_error()
         try:
             self._finish_cell(error if early is None else early, result, before_execution=early is not None)
         except Exception as problem:  # noqa: BLE001 - see above
             self._note(problem)
         finally:
             early = error = None  # this frame must not keep what the person wants to be rid of
+            self._seen_error = id(_last_error())
 
     def run_started(self, run: Run) -> None:
         """Take in a run that ``init`` has just started."""
@@ -99,27 +127,61 @@ class Session:
         try:
             failures.handle(self, error, before_execution=before_execution)
         finally:
+            error = None
             if self.cells.current is None:
                 self.runs.end_cell(seq, ending.error_type if ending.status == "error" else None)
             self._write_cells()
+            self._show_waiting()
+
+    def _printed_error(self) -> BaseException | None:
+        """Return the exception that this cell printed and did not raise, as ``%run`` and older ``%time`` do."""
+        last = _last_error()
+        return last if last is not None and id(last) != self._seen_error else None
 
     def _write_cells(self) -> None:
         storage = self.storage()
         # Loading the extension must not make a store; and one that cannot be written is asked once a run.
         if self._store_refused or (self.runs.newest() is None and not storage.exists):
-            return
-        try:
-            self.cells.write(storage)
-        except Exception:
-            self._store_refused = True
-            raise
+            self._behind.do(self.cells.clean)
+        elif self._written_to is storage:
+            self._behind.do(partial(self._write, storage))
+        else:
+            # A store that refuses has to be said below the cell that asked first; later cells need not wait for a disk.
+            self._write(storage, 1)
+            self._written_to = storage
+            self._behind.do(partial(self._write, storage))
+
+    def _write(self, storage: Storage, most: int = MAX_CELLS) -> None:
+        if not self._store_refused:
+            try:
+                self.cells.write(storage, most)
+            except Exception:
+                self._store_refused = True
+                raise
+
+    def flush(self) -> bool:
+        """Wait until the cells that have ended are on record; return whether they are."""
+        return self._behind.wait(_FLUSH_SECONDS)
+
+    # -- what is shown ----------------------------------------------------------------------------------------
+
+    def show(self, panel: Panel) -> None:
+        """Show a panel below the cell; one that a magic runs as a cell of its own may have its output caught."""
+        if self.cells.current is None or threading.current_thread() is not threading.main_thread():
+            show(panel)
+        else:
+            self._to_show.append(panel)
+
+    def _show_waiting(self) -> None:
+        while self._to_show and self.cells.current is None:
+            show(self._to_show.pop(0))
 
     def _note(self, problem: Exception) -> None:
         self.problems.append(f"{type(problem).__name__}: {problem}"[:2_000])
         if len(self.problems) == 1:
             text = f"WatcherML could not follow this cell: {self.problems[0]} `%watcher status` counts such problems."
             with contextlib.suppress(Exception):
-                show(notice(text, "warn"))
+                self.show(notice(text, "warn"))
 
     # -- what magics ask --------------------------------------------------------------------------------------
 
@@ -130,9 +192,11 @@ class Session:
             return active.storage
         return self._last_storage if self._last_storage is not None else Storage()
 
-    def note_oom(self, run_id: str, storage: Storage) -> None:
-        """Remember which run a recovery starts from unless another one is named."""
-        self._last_oom = (run_id, storage)
+    def note_failure(self, run_id: str, storage: Storage, *, oom: bool) -> None:
+        """Remember the run whose failure is on record, and from which a recovery starts if it ran out of memory."""
+        self.pending, self.recorded = None, (run_id, storage)
+        if oom:
+            self._last_oom = (run_id, storage)
 
     def source_run(self, wanted: str | None) -> tuple[str, Storage]:
         """Return the run to recover and its store: the named one, else the last that ran out of memory.
@@ -152,7 +216,8 @@ class Session:
                 return str(row["run_id"]), storage
         raise NotFound(
             f"no run in {storage.path} ran out of memory",
-            remedy="Open a run with watcherml.init(config=...) before the cell that fails, or give --run RUN_ID.",
+            remedy="Open a run with watcherml.init(config=...) before the cell that fails, or give --run RUN_ID."
+            " A failure without a run is put on record by `%watcher capture --config NAME`.",
         )
 
     def note_campaign(self, campaign: Campaign) -> None:
@@ -174,3 +239,9 @@ class Session:
             wanted = str(rows[0]["campaign_id"])
         data.campaign(storage, wanted)
         return Campaign(wanted, storage)
+
+
+def _last_error() -> BaseException | None:
+    """Return the exception whose traceback was printed last in this process."""
+    found = getattr(sys, "last_value", None)
+    return found if isinstance(found, BaseException) else None

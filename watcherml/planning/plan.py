@@ -48,13 +48,16 @@ def make_plan(
 ) -> RecoveryPlan:
     """Return the plan: proposals in the order in which they would be tried, and what was left out and why.
 
-    Controls that act on a diagnosed cause come first, then the gentlest change of each family. Deterministic: equal
-    arguments give equal bytes.
+    Controls that act on a diagnosed cause come first, then the gentlest change of each family. Where the cause lies
+    outside the configuration nothing is proposed and only the control runs. Deterministic: equal arguments give equal
+    bytes.
     """
     usable, left_out = _usable(source, capabilities, skipped)
     situation = Situation({one.name: one for one in usable}, source, contract.device.kind)
     drafts: list[Draft] = []
-    for rule in _RULES:
+    if source.control_only:
+        left_out = [Skipped("every intervention", source.control_only)]
+    for rule in () if source.control_only else _RULES:
         made, reasons = rule(situation)
         drafts += made
         left_out += reasons
@@ -75,7 +78,7 @@ def make_plan(
         proposals=tuple(proposals),
         skipped=tuple(left_out),
         control_max_steps=control_steps(source, contract.verification.minimum_progress_steps),
-        notes=_notes(contract, proposals),
+        notes=_notes(contract, proposals, bool(source.control_only)),
         planner_version=PLANNER_VERSION,
     )
 
@@ -144,12 +147,16 @@ def _seal(draft: Draft, source: Source) -> Proposal:
     )
 
 
-def _notes(contract: RecoveryContract, proposals: list[Proposal]) -> tuple[str, ...]:
+def _notes(contract: RecoveryContract, proposals: list[Proposal], control_only: bool) -> tuple[str, ...]:
     notes = []
-    if contract.control and contract.probe_candidates == 0:
+    if contract.control and contract.probe_candidates == 0 and not control_only:
         notes.append("The control takes the only probe; candidates go straight to their full trial.")
     if not contract.control:
         notes.append("The control trial is off: nothing shows that the failure repeats in a fresh process.")
+    if contract.control and control_only:
+        notes.append(
+            "Only the unchanged configuration is tried, to see whether the failure repeats in a fresh process."
+        )
     waiting = sum(one.authority == "approval_required" for one in proposals)
     if waiting:
         notes.append(f"{waiting} of {len(proposals)} proposals run only after a person approves them.")

@@ -29,6 +29,7 @@ from watcherml.sealed.fields import (
     Identity,
     Items,
     Json,
+    Later,
     Line,
     Name,
     RunId,
@@ -69,6 +70,7 @@ class Source(Record):
     lists what the device computes natively, best first; ``float_paths`` are the JSON Pointers of the configuration's
     whole numbers that are floats (see ``sealed.floats``); ``allocator`` is the setting that was in the environment.
     ``supports`` names the controls that act on a cause the diagnosis found, ``ruled_out`` those that cannot help.
+    ``control_only`` is the sentence of a cause that lies outside the configuration: only the unchanged one is tried.
     """
 
     run_id: RunId
@@ -89,6 +91,7 @@ class Source(Record):
     traits: Annotated[tuple[Trait, ...], Items(0, 32)]
     supports: tuple[Name, ...]
     ruled_out: Annotated[tuple[RuledOut, ...], Items(0, 64)]
+    control_only: Annotated[Line | None, Later()] = None
 
     def check(self) -> None:
         """The configuration is an object that a request can carry."""
@@ -141,6 +144,10 @@ class RecoveryPlan(Record):
         if self.control_max_steps != steps:
             got = str(self.control_max_steps)
             raise InvalidValue("RecoveryPlan.control_max_steps", expected=str(steps), got=got)
+        if self.source.control_only and self.proposals:
+            raise InvalidValue(
+                "RecoveryPlan.proposals", expected="none: only the control is tried", got=", ".join(ids)[:200]
+            )
         self._check_capabilities()
         for proposal in self.proposals:
             self._check_proposal(proposal)
@@ -214,6 +221,11 @@ class RecoveryPlan(Record):
         )
         if missing:
             raise InvalidValue(where, expected=f"the permission {missing}", got="a contract without it")
+
+    @property
+    def runs_control_only(self) -> bool:
+        """Whether the unchanged configuration is tried although nothing is proposed."""
+        return bool(self.source.control_only) and self.contract.control
 
     def proposal(self, proposal_id: str) -> Proposal:
         """Return a proposal by id; ``NotFound`` names the ids there are."""

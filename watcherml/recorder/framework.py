@@ -121,6 +121,47 @@ def peaks() -> dict[str, int]:
         return {}
 
 
+def cuda_indices() -> range:
+    """Return the indices of this process' CUDA devices; empty without a CUDA context."""
+    cuda = cuda_in_use()
+    try:
+        return range(0 if cuda is None else int(cuda.device_count()))
+    except Exception:  # noqa: BLE001 - see above
+        return range(0)
+
+
+def allocated(index: int) -> tuple[int, int] | None:
+    """Return the bytes that torch has allocated on a CUDA device now and at most; None without a context."""
+    cuda = cuda_in_use()
+    try:
+        # One call instead of two: flattening the counters is what a reading costs.
+        stats = None if cuda is None else cuda.memory_stats(index)
+    except Exception:  # noqa: BLE001 - see above
+        return None
+    if not stats:  # another allocator counts nothing
+        return None
+    return int(stats.get("allocated_bytes.all.current", 0)), int(stats.get("allocated_bytes.all.peak", 0))
+
+
+def retries() -> dict[str, int]:
+    """Return how often the allocator of each CUDA device has emptied its cache and tried again."""
+    return _counters("num_alloc_retries")
+
+
+def refusals() -> dict[str, int]:
+    """Return how many requests the allocator of each CUDA device has refused, those included that torch caught."""
+    return _counters("num_ooms")
+
+
+def _counters(name: str) -> dict[str, int]:
+    cuda = cuda_in_use()
+    try:
+        stats = {} if cuda is None else {f"cuda:{index}": cuda.memory_stats(index) for index in cuda_indices()}
+    except Exception:  # noqa: BLE001 - see above
+        return {}
+    return {device: int(found[name]) for device, found in stats.items() if name in found}
+
+
 def device_sample() -> dict[str, Any]:
     """Return device kind, allocated and reserved bytes now; of several CUDA devices, of the one that holds most."""
     simulated = active.current()

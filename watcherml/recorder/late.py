@@ -9,16 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 
-def when_imported(name: str, call: Callable[[Any], None]) -> None:
-    """Call with the module now if it is loaded, else once its code has run.
+def when_imported(name: str, call: Callable[[Any], None]) -> Callable[[], None]:
+    """Call with the module now if it is loaded, else once its code has run; returns the call that stops the waiting.
 
     A module whose top package is loaded counts as loaded: packages such as torch take submodules out of their own
     namespace, so it is asked for by name.
     """
     if name in sys.modules or name.partition(".")[0] in sys.modules:
         call(importlib.import_module(name))
-    else:
-        sys.meta_path.insert(0, _Finder(name, call))
+        return lambda: None
+    finder = _Finder(name, call)
+    sys.meta_path.insert(0, finder)
+    return lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None
 
 
 class _Finder:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from watcherml.errors import StoreError
 from watcherml.platform import this_process
-from watcherml.recorder import gather, life, ranks, receipt, redact
+from watcherml.recorder import gather, host_memory, life, ranks, receipt, redact
 from watcherml.recorder.artifacts import Artifacts
+from watcherml.recorder.device_memory import MemoryLog
 from watcherml.recorder.peak import DeviceWatch
 from watcherml.recorder.progress import is_watched
 from watcherml.recorder.sampler import Sampler
@@ -40,9 +41,11 @@ class Recording:
         self._patience, self._background = Patience(PATIENCE_SECONDS), Patience()
         self._facts_patience = Patience(_FACTS_PATIENCE_SECONDS)
         self.artifacts = Artifacts(run.storage, run.run_id, problems, self._background)
-        self.on_record = False
+        self.on_record = self._sampled = False
         self._room: aside.Room | None = None
         self._ended = False
+        self.memory = MemoryLog(problems.note)
+        self.host: host_memory.HostWatch | None = None
         self._started_at = 0.0
         self._watch: DeviceWatch | None = None
         self._gathering: gather.Gathering | None = None
@@ -52,6 +55,7 @@ class Recording:
         run = self._run
         self.began()
         self._watch = self._safely(DeviceWatch)
+        self._safely(self.listen)
         self.briefly(self.add_row)
         if place is not None:
             self._safely(lambda: ranks.announce(run.storage, run.run_id))
@@ -63,6 +67,11 @@ class Recording:
         """Take the time at which the run starts, once."""
         self._started_at = self._started_at or self._safely(self._run.storage.clock) or 0.0
 
+    def listen(self) -> None:
+        """Follow the device's memory from now on."""
+        self.host = host_memory.HostWatch()
+        self.memory.start()
+
     def join_facts(self) -> None:
         """Wait a little until git and packages have been collected; what takes longer is cut short."""
         if self._gathering is not None:
@@ -71,6 +80,7 @@ class Recording:
     def stop(self, *, patient: bool) -> None:
         """Stop sampling and wait for what is still going on; without patience not for checksums."""
         self._background.hurry(_LAST_PATIENCE_SECONDS)
+        self._safely(self.memory.stop)
         self._safely(self.sampler.stop)
         self.briefly(self.note_device)
         self.briefly(self.sampler.last)
@@ -181,6 +191,11 @@ class Recording:
         if found is not None:
             self._run.storage.runs.note(self._run.run_id, {}, found.to_data())
 
+    def ensure_sample(self) -> None:
+        """Take a reading now if the sampler's thread has not come to its first one: a failure may be that quick."""
+        if not self._sampled and self._watch is not None:
+            self._deliver(*self.sampler.sample())
+
     def _start_gathering(self) -> gather.Gathering:
         run = self._run
         started = gather.Gathering(run.storage, run.run_id, gather.folder(), self._while_gathering)
@@ -201,6 +216,7 @@ class Recording:
         with self._background.used():
             self._safely(lambda: run._spool.renew())
             self.add_row()
+            self._sampled = True
             self._safely(self.note_device)
             if not run.storage.runs.beat(run.run_id, sample["at"], run.last_step, sample, gpus):
                 self._appear_again()

@@ -14,7 +14,9 @@ from typing import Any, Literal, TypeVar
 from watcherml.errors import InvalidValue, RunError
 from watcherml.recorder import artifacts, dataset, exits, gather, ids, jsonable, life, ranks, redact
 from watcherml.recorder import receipt as receipts
+from watcherml.recorder.device_memory import MemoryLog
 from watcherml.recorder.following import Following
+from watcherml.recorder.host_memory import HostWatch
 from watcherml.recorder.numbers import as_number as as_number
 from watcherml.recorder.recording import Recording
 from watcherml.store.journal import open_spool
@@ -105,6 +107,16 @@ class Run:
         """How often something could not be recorded."""
         return self._problems.count
 
+    @property
+    def memory(self) -> MemoryLog:
+        """What the training's device held while this run went on, as far as this process saw it."""
+        return self._recording.memory
+
+    @property
+    def host(self) -> HostWatch | None:
+        """What happened to this process' children and host memory since the start; None before it."""
+        return self._recording.host
+
     # -- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> Run:
@@ -149,11 +161,13 @@ class Run:
         """Capture the evidence of a failure without ending the run; does nothing in a child that was given it."""
         if not self._mine:
             return
+        self._safely(self.memory.note_failure)
         following = self._following
         if following is not None:
             self._safely(lambda: following.attach_failure(error))
         self._safely(self.join_facts)
         self._recording.briefly(self._recording.note_device)
+        self._recording.briefly(self._recording.ensure_sample)
         if self._on_failure is not None:
             port = self._on_failure
             self._recording.briefly(lambda: port(self, error))
@@ -287,6 +301,7 @@ class Run:
     def _follow(self, place: ranks.Place) -> None:
         """Attach to the run that rank 0 of this job records; nothing is written there but a failure."""
         self._following = Following(self, self._recording, place, self._safely, self._follow_run, self._go_alone)
+        self._safely(self._recording.listen)
         self._following.start()
 
     def _follow_run(self, run_id: str) -> None:
@@ -306,6 +321,7 @@ class Run:
         if following is not None:
             self._safely(lambda: following.settle(alone=True))
         if self._following is not None:
+            self._safely(self._recording.memory.stop)
             return
         try:
             self._recording.stop(patient=status == "success")

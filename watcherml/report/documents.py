@@ -9,35 +9,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from watcherml.forensics.capsule import Capsule
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.report import terms
-from watcherml.report.changes import ABSENT, differences
+from watcherml.report.advice import next_step
+from watcherml.report.changes import differences
 from watcherml.report.ladder import Rung, planned, rungs
 from watcherml.report.memory import picture, shortfall
+from watcherml.report.neighbours import comparison_headline, like_sentence, since_sentence
 from watcherml.report.words import device_of, run_headline, verdict_words
+from watcherml.sealed.paths import ABSENT
 from watcherml.sealed.record import thaw
+
+if TYPE_CHECKING:
+    from watcherml.forensics.neighbours import Change, Comparison
 
 Document = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
 
 def failure_document(capsule: Capsule, release: Mapping[str, Any] | None = None) -> Document:
-    """Return kind, headline, simulated, shortfall_bytes, memory_parts, capsule, digest, release."""
+    """Return kind, headline, next_step, since_it_worked, seen_before (sentences), simulated, shortfall_bytes,
+    memory_parts, capsule, digest, release."""
     drawn = picture(capsule)
     parts = drawn.parts if drawn else ()
     return {
         "kind": "failure",
         "headline": capsule.headline,
+        "next_step": next_step(capsule),
+        "since_it_worked": since_sentence(capsule.neighbours),
+        "seen_before": like_sentence(capsule.neighbours),
         "simulated": capsule.device.kind == "simulated",
         "shortfall_bytes": shortfall(capsule),
         "memory_parts": [{"name": part.key, "bytes": part.bytes} for part in parts],
         "capsule": capsule.to_data(),
         "digest": capsule.digest,
         "release": plain_json(release),
+    }
+
+
+def comparison_document(found: Comparison) -> Document:
+    """Return kind, headline, first, second, judged_by, changes (most suspicious first), left_out, unknown,
+    rules_version. In ``changes`` a value that one run lacks has no key."""
+    return {
+        "kind": "comparison",
+        "headline": comparison_headline(found),
+        "first": found.first.to_data(),
+        "second": found.second.to_data(),
+        "judged_by": found.judged_by,
+        "changes": [_changed(one) for one in found.difference.changes],
+        "left_out": found.difference.left_out,
+        "unknown": list(found.difference.unknown),
+        "rules_version": found.difference.rules_version,
     }
 
 
@@ -148,6 +174,11 @@ def plain_json(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     return str(value)
+
+
+def _changed(one: Change) -> Document:
+    absent = {"added": "before", "removed": "after"}.get(one.kind)
+    return {key: value for key, value in one.to_data().items() if key != absent}
 
 
 def _trial(rung: Rung) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watcherml.report.html_campaign import html_progress
+from watcherml.report.html_compare import html_compare
 from watcherml.report.html_failure import html_failure
 from watcherml.report.html_plan import html_plan
 from watcherml.report.html_run import html_run
@@ -10,6 +11,7 @@ from watcherml.report.html_tables import html_campaigns_table, html_failures_tab
 from watcherml.report.html_verdict import html_verdict
 
 __all__ = [
+    "html_compare",
     "html_failure",
     "html_plan",
     "html_progress",

@@ -7,14 +7,16 @@ from typing import Any
 
 from watcherml.forensics.capsule import Capsule, Cause, Diagnosis
 from watcherml.report import markup, palette, timeline
+from watcherml.report.advice import next_step
 from watcherml.report.glossary import label, meaning
+from watcherml.report.html_compare import earlier_runs
 from watcherml.report.html_evidence import evidence_tree
 from watcherml.report.markup import Html
 from watcherml.report.memory import Picture, picture
 from watcherml.report.safe import json_text
 from watcherml.report.terms import SIMULATED_NOTE, device_sentence
 from watcherml.report.units import format_bytes, format_time
-from watcherml.report.words import CAUSE_LISTS, class_words, config_of, release_words, when_words
+from watcherml.report.words import CAUSE_LISTS, class_words, config_of, is_about_memory, release_words, when_words
 
 
 def html_failure(capsule: Capsule, release: Mapping[str, Any] | None = None) -> str:
@@ -25,8 +27,8 @@ def html_failure(capsule: Capsule, release: Mapping[str, Any] | None = None) -> 
     return markup.root(
         _head(capsule),
         _facts(capsule),
-        _memory(capsule),
-        _diagnosis(capsule.diagnosis),
+        *([_memory(capsule), _diagnosis(capsule.diagnosis)] if is_about_memory(capsule) else []),
+        earlier_runs(capsule.neighbours),
         _release(release),
         _evidence(capsule),
         _details(capsule),
@@ -44,7 +46,10 @@ def _head(capsule: Capsule) -> Html:
         " · ",
     )
     note = markup.quiet(markup.escape(SIMULATED_NOTE)) if capsule.device.kind == "simulated" else markup.EMPTY
-    return markup.banner("bad", kicker, markup.shown(capsule.headline, markup.SENTENCE_LIMIT), note)
+    step = (
+        markup.strong(markup.shown(next_step(capsule), markup.SENTENCE_LIMIT)) if next_step(capsule) else markup.EMPTY
+    )
+    return markup.banner("bad", kicker, markup.shown(capsule.headline, markup.SENTENCE_LIMIT), step, note)
 
 
 def _facts(capsule: Capsule) -> Html:
@@ -55,7 +60,7 @@ def _facts(capsule: Capsule) -> Html:
         [
             ("Where", markup.mono(failure.where, 200) if failure.where else markup.escape("not known")),
             ("When", markup.shown(when_words(capsule))),
-            ("Device", markup.shown(device_sentence(capsule.device))),
+            ("Device", markup.shown(device_sentence(capsule.device) if is_about_memory(capsule) else "")),
             ("Error", error),
             ("Classified by", rule),
             ("Captured", markup.escape(format_time(capsule.created_at))),

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watcherml.forensics.capsule import Capsule
+from watcherml.report.advice import next_step
 from watcherml.report.curves import curves
 from watcherml.report.glossary import label
+from watcherml.report.markdown_compare import earlier_runs
+from watcherml.report.markdown_text import escape
 from watcherml.report.memory import picture
-from watcherml.report.safe import json_text, many_lines, one_line
+from watcherml.report.safe import json_text, many_lines
 from watcherml.report.terms import SIMULATED_NOTE, device_sentence
 from watcherml.report.units import format_bytes, format_count, format_time
 from watcherml.report.words import (
@@ -19,20 +22,19 @@ from watcherml.report.words import (
     class_words,
     config_of,
     device_of,
+    is_about_memory,
     release_words,
     run_headline,
     when_words,
 )
-
-_SPECIAL = re.compile(r"([\\`*_\[\]!|~])")
-# At the start of an item or cell these begin a list, a heading, a rule or a number.
-_LEADING = re.compile(r"^(\s*)([-+#=]|[0-9]{1,9}(?=[.)]))")
 
 
 def markdown_failure(capsule: Capsule, release: Mapping[str, Any] | None = None) -> str:
     """Return a capsule as Markdown; ``release`` as for ``html_failure``. Nothing in the values renders."""
     failure = capsule.failure
     lines = [f"# {escape(capsule.headline, 600)}", ""]
+    if next_step(capsule):
+        lines += [f"**{escape(next_step(capsule), 600)}**", ""]
     if capsule.device.kind == "simulated":
         lines += [f"> {SIMULATED_NOTE}", ""]
     lines += _table(
@@ -48,8 +50,10 @@ def markdown_failure(capsule: Capsule, release: Mapping[str, Any] | None = None)
             ("Capsule", capsule.digest),
         ]
     )
-    lines += ["", "## Memory", "", *_memory(capsule)]
-    lines += ["", f"## Diagnosis: {label(capsule.diagnosis.status)}", "", *_diagnosis(capsule)]
+    if is_about_memory(capsule):
+        lines += ["", "## Memory", "", *_memory(capsule)]
+        lines += ["", f"## Diagnosis: {label(capsule.diagnosis.status)}", "", *_diagnosis(capsule)]
+    lines += earlier_runs(capsule.neighbours)
     sentence, kept = release_words(release)
     if sentence or kept:
         lines += ["", "## Memory given back", "", escape(sentence, 2_000), "", *(f"- {escape(line)}" for line in kept)]
@@ -92,15 +96,6 @@ def markdown_run(row: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]] = 
         ]
     lines += ["", "## Configuration", "", *_fenced(many_lines(json_text(row.get("config") or {}), 60_000), "json")]
     return "\n".join(lines) + "\n"
-
-
-def escape(value: object, limit: int = 300) -> str:
-    """Return any value as one line of Markdown in which no character has a meaning."""
-    text = one_line(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = _SPECIAL.sub(r"\\\1", text)
-    return _LEADING.sub(
-        lambda found: found[1] + (f"\\{found[2]}" if not found[2].isdigit() else f"&#8203;{found[2]}"), text
-    )
 
 
 def _table(rows: Sequence[tuple[str, object]]) -> list[str]:

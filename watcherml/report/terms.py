@@ -37,6 +37,8 @@ def plan_headline(plan: RecoveryPlan, authorized: Collection[str], rejected: Col
     states = [state_of(proposal, authorized, rejected) for proposal in plan.proposals]
     ready = sum(state in ("automatic", "approved") for state in states)
     waiting = states.count("waiting")
+    if plan.runs_control_only:
+        return "No change is proposed. Next: start the campaign, which tries the unchanged configuration once more."
     if not states:
         return "No change is proposed: nothing in this configuration is known to help. The reasons are listed below."
     found = f"{plural(len(states), 'change')} proposed"

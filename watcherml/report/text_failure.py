@@ -7,15 +7,26 @@ from typing import Any
 
 from watcherml.forensics.capsule import Capsule, Diagnosis
 from watcherml.report import plain
+from watcherml.report.advice import next_step
 from watcherml.report.glossary import label
 from watcherml.report.memory import Picture, picture
 from watcherml.report.safe import json_text, shorten
 from watcherml.report.terms import SIMULATED_NOTE, device_sentence
+from watcherml.report.text_compare import earlier_runs
 from watcherml.report.units import format_bytes, format_time
-from watcherml.report.words import CAUSE_LISTS, cause_words, class_words, config_of, release_words, when_words
+from watcherml.report.words import (
+    CAUSE_LISTS,
+    cause_words,
+    class_words,
+    config_of,
+    is_about_memory,
+    release_words,
+    when_words,
+)
 
 _MARKS = {"allocated": "#", "reserved_unallocated": "=", "other": "o", "in_use": "#", "free": "."}
 _BAR = 60
+MOST_EXCLUDED = 4
 
 
 def text_failure(capsule: Capsule, release: Mapping[str, Any] | None = None, *, color: bool = False) -> str:
@@ -24,11 +35,14 @@ def text_failure(capsule: Capsule, release: Mapping[str, Any] | None = None, *, 
     ``release`` tells what was given back after the failure: ``forensics.release.Release.to_data()``.
     """
     lines = [plain.bold(line, color) for line in plain.wrap(capsule.headline)]
+    lines += [plain.bold(line, color) for line in plain.wrap(next_step(capsule)) if line]
     if capsule.device.kind == "simulated":
         lines.append(SIMULATED_NOTE)
     lines += ["", *_facts(capsule)]
-    lines += plain.section("Memory", _memory(capsule), color)
-    lines += plain.section(f"Diagnosis: {label(capsule.diagnosis.status)}", _diagnosis(capsule.diagnosis), color)
+    if is_about_memory(capsule):
+        lines += plain.section("Memory", _memory(capsule), color)
+        lines += plain.section(f"Diagnosis: {label(capsule.diagnosis.status)}", _diagnosis(capsule.diagnosis), color)
+    lines += earlier_runs(capsule.neighbours, color)
     lines += plain.section("Memory given back", _release(release), color)
     counted = capsule.completeness
     lines += plain.section(f"Evidence: {counted.present} of {counted.total} captured", _evidence(capsule), color)
@@ -47,7 +61,7 @@ def _facts(capsule: Capsule) -> list[str]:
         *plain.pair("Failure", class_words(capsule)),
         *plain.pair("Where", failure.where or "not known"),
         *plain.pair("When", when_words(capsule)),
-        *plain.pair("Device", device_sentence(capsule.device)),
+        *plain.pair("Device", device_sentence(capsule.device) if is_about_memory(capsule) else ""),
         *plain.pair("Error", f"{failure.exception_type}: {failure.message}"),
         *plain.pair("Captured", format_time(capsule.created_at)),
     ]
@@ -90,7 +104,12 @@ def _bar(drawn: Picture) -> str:
 def _diagnosis(diagnosis: Diagnosis) -> list[str]:
     lines = plain.wrap(diagnosis.sentence, "  ", "  ")
     for key, title in CAUSE_LISTS:
-        for cause in getattr(diagnosis, key):
+        causes = getattr(diagnosis, key)
+        if key == "excluded" and len(causes) > MOST_EXCLUDED:
+            # A reason each for what it is not would push out of sight what it is; every other face has them.
+            lines += plain.pair(title, "; ".join(f"{one.id} {one.name}" for one in causes), 3_000)
+            continue
+        for cause in causes:
             cited = f" ({', '.join(cause.evidence_ids)})" if cause.evidence_ids else ""
             lines += plain.pair(title, f"{cause_words(cause)}. {cause.sentence}{cited}")
     return lines

@@ -69,8 +69,16 @@ def class_words(capsule: Capsule) -> str:
 def when_words(capsule: Capsule) -> str:
     """Return the phase and the last step seen before the failure."""
     failure = capsule.failure
-    phase = one_line(failure.phase, 80) or "phase not known"
+    phase = "phase not known" if failure.phase in ("", "unknown") else one_line(failure.phase, 80)
     return f"{phase}, no step was seen" if failure.step is None else f"{phase}, after step {failure.step:,}"
+
+
+def is_about_memory(capsule: Capsule) -> bool:
+    """Tell whether device memory has anything to do with it: its class, a figure, or a cause that was weighed."""
+    found = capsule.diagnosis
+    weighed = found.sufficient or found.contributing or found.excluded or found.unknown
+    stated = any(value is not None for key, value in capsule.memory.to_data().items() if key.endswith("_bytes"))
+    return capsule.failure.class_.endswith("_out_of_memory") or bool(weighed) or stated
 
 
 def cause_words(cause: Cause) -> str:

@@ -72,6 +72,22 @@ class Items:
 
 
 @dataclass(frozen=True)
+class Later:
+    """Marks a field that came after documents had been sealed without it.
+
+    Its default is None, and None is left out of the document: what was sealed before keeps its bytes and its digest.
+    """
+
+    def wanted(self) -> str:
+        """Return what every field has to be: it sets no limit."""
+        return "any value"
+
+    def holds(self, value: Any) -> bool:
+        """Set no limit."""
+        return True
+
+
+@dataclass(frozen=True)
 class JsonMarker:
     """Marks a field that holds any JSON value, kept as it came."""
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, 
 
 from watcherml.errors import InvalidRecord, InvalidValue
 from watcherml.sealed.canonical import canonical_bytes, digest, parse_json
-from watcherml.sealed.fields import JsonMarker
+from watcherml.sealed.fields import JsonMarker, Later
 
 R = TypeVar("R", bound="Record")
 
@@ -72,8 +72,12 @@ class Record:
             return made
 
     def to_data(self) -> dict[str, Any]:
-        """Return the fields as plain JSON values (fresh dicts and lists)."""
-        return {key: thaw(getattr(self, field)) for key, (field, _) in _plan(type(self)).items()}
+        """Return the fields as plain JSON values (fresh dicts and lists), ``Later`` ones only if they are set."""
+        data = {key: thaw(getattr(self, field)) for key, (field, _) in _plan(type(self)).items()}
+        for key in _later(type(self)):
+            if data[key] is None:
+                del data[key]
+        return data
 
     def to_json(self) -> str:
         """Return the canonical document: kind, version, digest, value."""
@@ -95,11 +99,13 @@ class Record:
             raise InvalidRecord(
                 path, expected=f"only the keys {', '.join(plan)}", got=f"the unknown key {unknown[0]!r}"
             )
-        missing = [key for key in plan if key not in data]
+        missing = [key for key in plan if key not in data and key not in _later(cls)]
         if missing:
             raise InvalidRecord(f"{path}.{missing[0]}", expected="a value", got="no such key")
         values = {
-            field: _coerce(annotation, data[key], f"{path}.{key}", True) for key, (field, annotation) in plan.items()
+            field: _coerce(annotation, data[key], f"{path}.{key}", True)
+            for key, (field, annotation) in plan.items()
+            if key in data
         }
         try:
             return cls(**values)
@@ -150,6 +156,11 @@ def fields_of(cls: type[Record]) -> Mapping[str, Any]:
     return {key: annotation for key, (_, annotation) in _plan(cls).items()}
 
 
+def later_fields(cls: type[Record]) -> frozenset[str]:
+    """Return the keys that a record's documents may lack: those that came ``Later``."""
+    return _later(cls)
+
+
 def freeze(value: Any) -> Any:
     """Return a JSON value with dicts as read-only mappings and lists as tuples."""
     if isinstance(value, Mapping):
@@ -179,6 +190,19 @@ def _plan(cls: Any) -> dict[str, tuple[str, Any]]:
     # A key that is a Python keyword ("class") belongs to a field with a trailing underscore.
     hints = _hints(cls)
     return {field.name.rstrip("_"): (field.name, hints[field.name]) for field in dataclasses.fields(cls)}
+
+
+def _later(cls: Any) -> frozenset[str]:
+    return _find_later(cls)
+
+
+@functools.cache
+def _find_later(cls: Any) -> frozenset[str]:
+    return frozenset(
+        key
+        for key, (_, annotation) in _plan(cls).items()
+        if get_origin(annotation) is Annotated and any(isinstance(mark, Later) for mark in get_args(annotation)[1:])
+    )
 
 
 def _coerce(annotation: Any, value: Any, path: str, from_json: bool) -> Any:

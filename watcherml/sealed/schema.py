@@ -10,8 +10,8 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from watcherml.sealed.fields import Bound, Digest, Items, JsonMarker, Text
-from watcherml.sealed.record import Record, fields_of
+from watcherml.sealed.fields import Bound, Digest, Items, JsonMarker, Later, Text
+from watcherml.sealed.record import Record, fields_of, later_fields
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: dict[Any, tuple[str, str]] = {
@@ -38,7 +38,7 @@ def json_schema(cls: type[Record]) -> dict[str, Any]:
         "$id": f"urn:watcherml:{cls.KIND}:{cls.VERSION}",
         "title": cls.KIND,
         "description": summary(cls),
-        **_object(envelope),
+        **_object(envelope, frozenset()),
         "$defs": parts,
     }
 
@@ -77,10 +77,16 @@ def in_words(annotation: Any) -> str:
 
 
 def _bounded_words(inner: Any, marks: tuple[Any, ...]) -> str:
+    if any(isinstance(mark, Later) for mark in marks):
+        return _bounded_words(inner, _without_later(marks)) + ", or absent"
     if any(isinstance(mark, JsonMarker) for mark in marks):
         return "any JSON value"
     told = ", ".join(mark.wanted() for mark in marks)
-    return told if inner is str else f"{in_words(inner)}, {told}"
+    return told if inner is str and told else ", ".join(filter(None, (in_words(inner), told)))
+
+
+def _without_later(marks: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(mark for mark in marks if not isinstance(mark, Later))
 
 
 def _records_in(annotation: Any) -> list[type[Record]]:
@@ -113,16 +119,16 @@ def _part(cls: type[Record], parts: dict[str, Any]) -> dict[str, Any]:
     if cls.__name__ not in parts:
         parts[cls.__name__] = {}  # taken before its fields are looked at, should a record ever hold its own kind
         properties = {key: _schema(annotation, parts) for key, annotation in fields_of(cls).items()}
-        parts[cls.__name__] = {"description": summary(cls), **_object(properties)}
+        parts[cls.__name__] = {"description": summary(cls), **_object(properties, later_fields(cls))}
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    # A missing key is never read as null, and an unknown one is refused.
+def _object(properties: Mapping[str, Any], optional: frozenset[str]) -> dict[str, Any]:
+    # A missing key is never read as null, but for fields that came later, and an unknown one is refused.
     return {
         "type": "object",
         "properties": dict(properties),
-        "required": list(properties),
+        "required": [key for key in properties if key not in optional],
         "additionalProperties": False,
     }
 
@@ -131,7 +137,7 @@ def _bounded(inner: Any, marks: tuple[Any, ...], parts: dict[str, Any]) -> dict[
     if any(isinstance(mark, JsonMarker) for mark in marks):
         return {}
     found = _schema(inner, parts)
-    for mark in marks:
+    for mark in _without_later(marks):
         found.update(_limits(mark, "object" if _is_mapping(get_origin(inner)) else "array"))
     return found
 

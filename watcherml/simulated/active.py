@@ -6,8 +6,10 @@ never loads torch into a process that did not load it itself.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -80,6 +82,15 @@ def parse_budget(budget: int | str | None) -> int | None:
     return size
 
 
+# Called with the loader and the elements of a batch, before the device takes it in.
+batch_listeners: list[Callable[[object, int], None]] = []
+# Above 0 while a device fetches from a loader, whose own batches are then not training's yet.
+taking = 0
+# Tells the devices of one process apart, also when one is gone and another has its address.
+serials = itertools.count(1)
+# How many requests simulated devices have refused in this process; a forked child goes on from its parent's.
+refusals = 0
+
 # By process id: a forked child copies this memory and must not take its parent's device for its own.
 _active: dict[int, SimulatedDevice] = {}
 _latest: dict[int, SimulatedDevice] = {}
@@ -96,6 +107,15 @@ def last() -> SimulatedDevice | None:
     It holds counters, never tensors, and stays readable after the training function has raised.
     """
     return _latest.get(os.getpid())
+
+
+def batch_taken(loader: object, elements: int) -> None:
+    """Tell the listeners of a batch; what they raise is theirs and never the training's."""
+    for hear in tuple(batch_listeners):
+        try:
+            hear(loader, elements)
+        except Exception:  # noqa: BLE001 - see above
+            continue
 
 
 def activate(device: SimulatedDevice) -> None:

@@ -32,7 +32,7 @@ from watcherml.simulated import active
 from watcherml.simulated.contents import copied, tensors_of
 from watcherml.simulated.error import SimulatedOutOfMemoryError
 from watcherml.simulated.framework import TorchDispatchMode, in_fake_mode, is_composite, run_parts, torch
-from watcherml.simulated.ledger import Ledger
+from watcherml.simulated.ledger import Ledger, Shortage
 from watcherml.simulated.probe import check_counting
 
 MECHANISM = "torch dispatch mode over tensor storages"
@@ -61,6 +61,7 @@ class SimulatedDevice:
     device_id: ClassVar[str] = "simulated-cpu-budget"
 
     def __init__(self, budget_bytes: int | None) -> None:
+        self.serial = next(active.serials)
         self._ledger = Ledger(budget_bytes)
         self._watch = _Watch(self._ledger)
         self._predicted = in_fake_mode()
@@ -111,19 +112,24 @@ class SimulatedDevice:
             iterator = iter(loader)
         while True:
             with self.host():
-                batch = next(iterator, _END)
+                active.taking += 1
+                try:
+                    batch = next(iterator, _END)
+                finally:
+                    active.taking -= 1
             if batch is _END:
                 return
-            yield self._taken_in(batch)
+            yield self._taken_in(batch, loader)
 
-    def _taken_in(self, batch: Any) -> Any:
+    def _taken_in(self, batch: Any, loader: object) -> Any:
         copies: list[torch.Tensor] = []
         with self.host():  # or cloning would count the host tensor that it reads
             batch = copied(batch, copies)
+        active.batch_taken(loader, sum(tensor.numel() for tensor in copies))
         shortage = self._ledger.charge(copies)
         if shortage is not None:
             del batch, copies  # a kept traceback keeps this frame
-            raise SimulatedOutOfMemoryError(*shortage, op="batches")
+            raise _refusal(shortage, "batches")
         return batch
 
     def adopt(self, *objects: Any) -> None:
@@ -138,7 +144,7 @@ class SimulatedDevice:
         shortage = self._ledger.charge(found)
         if shortage is not None:
             del found, objects  # a kept traceback keeps this frame
-            raise SimulatedOutOfMemoryError(*shortage, op="adopt")
+            raise _refusal(shortage, "adopt")
 
     def report(self) -> dict[str, Any]:
         """Return the device and its counters (bytes) as plain values under stable keys.
@@ -198,7 +204,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             # A kept traceback keeps this frame: it must not keep the refused result or a temporary argument.
             del args, kwargs, result
-        raise SimulatedOutOfMemoryError(*shortage, op=str(func))
+        raise _refusal(shortage, str(func))
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         # In inference mode composite operators arrive whole, and what their parts allocate would go unseen.
@@ -206,6 +212,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 return run_parts(func, args, kwargs)
         return func(*args, **kwargs)
+
+
+def _refusal(shortage: Shortage, op: str) -> SimulatedOutOfMemoryError:
+    active.refusals += 1
+    return SimulatedOutOfMemoryError(*shortage, op=op, grad_enabled=torch.is_grad_enabled())
 
 
 _counting_checked = False

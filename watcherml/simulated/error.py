@@ -21,18 +21,26 @@ class SimulatedOutOfMemoryError(torch.OutOfMemoryError):
 
     ``requested_bytes`` is what the operator would have added, ``allocated_bytes`` what was alive before
     it (both in whole granules of 512 bytes), ``budget_bytes`` the declared limit, ``op`` the operator
-    (``aten.mm.default``) or ``adopt``, ``pid`` the process. ``simulated`` is always True.
+    (``aten.mm.default``) or ``adopt``, ``pid`` the process, ``grad_enabled`` torch's gradient mode there, None where
+    nobody looked. ``simulated`` is always True.
     """
 
     simulated = True
 
     def __init__(
-        self, requested_bytes: int, allocated_bytes: int, budget_bytes: int, op: str, pid: int | None = None
+        self,
+        requested_bytes: int,
+        allocated_bytes: int,
+        budget_bytes: int,
+        op: str,
+        pid: int | None = None,
+        grad_enabled: bool | None = None,
     ) -> None:
         self.requested_bytes = requested_bytes
         self.allocated_bytes = allocated_bytes
         self.budget_bytes = budget_bytes
         self.op = op
+        self.grad_enabled = grad_enabled
         self.pid = os.getpid() if pid is None else pid
         allocated = format_bytes(allocated_bytes)
         free = format_bytes(max(budget_bytes - allocated_bytes, 0))
@@ -47,4 +55,5 @@ class SimulatedOutOfMemoryError(torch.OutOfMemoryError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions unpickle by calling the class with `args`, which is the text; a worker's failure must survive that.
-        return type(self), (self.requested_bytes, self.allocated_bytes, self.budget_bytes, self.op, self.pid)
+        stated = (self.requested_bytes, self.allocated_bytes, self.budget_bytes, self.op, self.pid, self.grad_enabled)
+        return type(self), stated

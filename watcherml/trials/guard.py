@@ -21,6 +21,7 @@ import psutil
 
 from watcherml.platform import become_subreaper, new_session_options, signal_name, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
+from watcherml.recorder.host_memory import oom_kills
 from watcherml.recorder.redact import remember
 from watcherml.trials.logs import CappedLog
 from watcherml.trials.paths import GUARD, MARKER, TrialPaths
@@ -48,7 +49,7 @@ class Guard:
             signal.signal(number, lambda *_: self._end("stopped"))
         threading.Thread(target=self._watch_supervisor, daemon=True).start()
         nonce = secrets.token_hex(8)
-        kills_before = oom_kills()
+        kills_before = oom_kills() or 0
         started_at, started = time.time(), time.monotonic()
         worker = self._start_worker(nonce)
         limit = self.launch.log_limit_bytes
@@ -69,7 +70,7 @@ class Guard:
             "signal": signal_name(-code) if code < 0 else None,
             "started_at": started_at,
             "wall_seconds": round(wall, 3),
-            "oom_kills": oom_kills() - kills_before,
+            "oom_kills": (oom_kills() or 0) - kills_before,
             "report": report.name if report.is_file() else None,
         }
         write_atomically(self.paths.exit, json.dumps(found).encode())
@@ -183,15 +184,6 @@ def _alive(process: psutil.Process) -> bool:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
-
-
-def oom_kills() -> int:
-    """Return how many processes the kernel has killed for memory in this control group; 0 where unknown."""
-    try:
-        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-    except (OSError, ValueError):
-        return 0
 
 
 def main(argument: str) -> int:

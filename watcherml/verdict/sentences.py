@@ -25,6 +25,17 @@ _CUT_SHORT = {
 }
 
 
+NOTHING_PROPOSED = "No supported change of this configuration could help; see what was considered and why not."
+
+
+def still_there(plan: RecoveryPlan) -> str:
+    """Return what a control that repeats a failure says where its cause lies outside the configuration."""
+    return (
+        "The failure repeats in a fresh process, and no change was tried, because the diagnosis of the first one was:"
+        f" {plan.source.control_only} If that no longer holds, record the failure again and recover the new run."
+    )
+
+
 def cut_short(ending: Ending) -> str:
     """Return why a campaign ended before anything was settled."""
     return f"{_CUT_SHORT[ending.reason]} {ending.detail}".strip()

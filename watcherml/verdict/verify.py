@@ -117,14 +117,15 @@ def _find(campaign_id: str, case: _Case, ending: Ending) -> _Finding:
     if not check.all_pass(checks):
         sentence = f"The trials do not form one chain: {'; '.join(check.broken(checks))}"
         return _Finding("stopped", "broken_chain", sentence, checks)
-    if not case.plan.proposals:
-        sentence = "No supported change of this configuration could help; see what was considered and why not."
-        return _Finding("not_recovered", "no_supported_intervention", sentence, checks)
+    if not case.plan.proposals and not case.plan.runs_control_only:
+        return _Finding("not_recovered", "no_supported_intervention", sentences.NOTHING_PROPOSED, checks)
     if case.plan.contract.control or case.of("control"):
         refused, more = _control(case)
         checks += more
         if refused is not None:
             return _Finding(*refused, checks)
+    if not case.plan.proposals:
+        return _Finding("not_recovered", "no_supported_intervention", sentences.still_there(case.plan), checks)
     return _candidates(case, checks)
 
 

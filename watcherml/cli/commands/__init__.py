@@ -17,6 +17,7 @@ COMMANDS = {
     "inspect": "Show a run, or why it failed",
     "failures": "List failures",
     "resolve": "Mark a failure as resolved, or as open again",
+    "compare": "Show what differs between two runs, most suspicious first",
     "prepare-recovery": "Seal a recovery plan without running anything",
     "recover": "Observe, plan, authorize, execute and verify a recovery",
     "recoveries": "List recovery campaigns",

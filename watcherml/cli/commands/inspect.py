@@ -14,7 +14,7 @@ from watcherml.store.storage import Storage
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.add_argument("run_id", metavar="RUN_ID", help="as `watcher runs` lists it")
-    add_format(parser, "markdown")
+    add_format(parser, "markdown", "html")
 
 
 MOST_POINTS = 2_000
@@ -23,7 +23,8 @@ MOST_POINTS = 2_000
 def run(values: argparse.Namespace, console: Console) -> int:
     """Show the capsule of a failed run, else the run itself; JSON holds both."""
     from watcherml.api import data
-    from watcherml.report import documents, markdown, text
+    from watcherml.report import documents, html, markdown, text
+    from watcherml.report.page import page
     from watcherml.report.text_archive import imported_note
     from watcherml.report.text_failures import text_marked
     from watcherml.store.resolution import resolution
@@ -55,6 +56,10 @@ def run(values: argparse.Namespace, console: Console) -> int:
             "markdown": lambda _color: (
                 imported_note(row)
                 + (markdown.markdown_run(row, metrics) if capsule is None else markdown.markdown_failure(capsule))
+            ),
+            "html": lambda _color: page(
+                values.run_id,
+                html.html_run(row, metrics, samples, artifacts) if capsule is None else html.html_failure(capsule),
             ),
             "json": as_json(document),
         },

@@ -173,7 +173,7 @@ class _Recovery:
         from watcherml.report import terms
         from watcherml.report.units import format_seconds, plural
 
-        if self.values.yes or not preparation.plan.proposals:
+        if self.values.yes or not (preparation.plan.proposals or preparation.plan.runs_control_only):
             return  # a plan without proposals runs nothing; it puts the refusal on record
         trials = plural(terms.worst_case_trials(preparation.plan), "trial")
         seconds = format_seconds(terms.worst_case_seconds(preparation.plan))

@@ -2,43 +2,91 @@
 
 from __future__ import annotations
 
-from watcherml.forensics.capsule import Cause, Diagnosis
-from watcherml.forensics.causes import guards, outside
+from watcherml.forensics.capsule import Diagnosis
+from watcherml.forensics.causes import guards, history, outside, phase, pools, rest, size
 from watcherml.forensics.causes.effects import ruled_out_by, supported_by
+from watcherml.forensics.causes.sentence import sentence_of
+from watcherml.forensics.causes.table import CONTROL_ONLY, ORDER, REFUSES, REST
+from watcherml.forensics.causes.thresholds import RULES_VERSION
 from watcherml.forensics.causes.vector import Vector
-from watcherml.forensics.text import amount
+from watcherml.forensics.causes.weigh import Finding
 
-RULES_VERSION = 1
+_FAMILIES = (guards, outside, pools, history, size, phase, rest)
+# Pools that only support a control where they are large enough to matter.
+_POOLS = ("C3", "C4", "C5", "C6", "C7", "C8", "C9")
 
 
 def diagnose(vector: Vector) -> Diagnosis:
-    """Return the diagnosis of one out-of-memory failure from its numbers."""
-    found = guards.sufficient(vector)
-    unknown, excluded = outside.place(vector)
-    missing = vector.missing
-    short = None if missing is None else missing.middle
-    if found:
-        return _make("diagnosed", vector, found, excluded, unknown, found[0].sentence)
-    if missing is None:
-        sentence = "The message gives no sizes, so the shortfall is not known."
-        return _make("insufficient_evidence", vector, [], excluded, unknown, sentence)
-    where = f" in {vector.phase}" if vector.phase != "unknown" else ""
-    shown = f"{amount(short)} were missing{where}"
-    if unknown or vector.phase == "unknown":
-        gap = unknown[0].sentence if unknown else "The phase could not be told from the traceback."
-        return _make("insufficient_evidence", vector, [], excluded, unknown, f"{shown}. {gap}")
-    sentence = f"{shown}: the device was full of this training's own tensors ({amount(vector.allocated)} of"
-    sentence += f" {amount(vector.capacity)})."
-    return _make("capacity_bound", vector, [], excluded, unknown, sentence)
+    """Return the diagnosis of one out-of-memory failure from its numbers.
+
+    ``diagnosed`` is one sufficient cause, ``ambiguous`` several, in the order of the table. Without one it is
+    ``capacity_bound`` if the figures that would show waste are known, else ``insufficient_evidence``, which names them.
+    """
+    found = _findings(vector)
+    sufficient = [one for one in found if one.judgement == "sufficient"]
+    explained = [one for one in sufficient if one.cause.id not in REST]
+    if explained:
+        status = "diagnosed" if len(explained) == 1 else "ambiguous"
+        # The step's own tensors are what is left when nothing else explains it.
+        sufficient, found = explained, [one for one in found if one.cause.id not in REST]
+    else:
+        status = "insufficient_evidence" if missing_fields(vector, found) else "capacity_bound"
+    lists = {
+        name: tuple(one.cause for one in found if one.judgement == name)
+        for name in ("contributing", "excluded", "unknown")
+    }
+    short = None if vector.missing is None else vector.missing.middle
+    return Diagnosis(
+        status=status,  # type: ignore[arg-type]
+        shortfall_bytes=short,
+        phase=vector.phase,
+        sufficient=tuple(one.cause for one in sufficient),
+        rules_version=RULES_VERSION,
+        sentence=sentence_of(vector, status, sufficient, missing_fields(vector, found))[:2000],
+        **lists,
+    )
+
+
+def _findings(vector: Vector) -> list[Finding]:
+    first = guards.findings(vector)
+    alone = [one.cause.id for one in first if one.judgement == "sufficient" and one.cause.id in guards.DECIDE_ALONE]
+    found = first if alone else [one for family in _FAMILIES for one in family.findings(vector)]
+    return sorted(found, key=lambda one: ORDER.index(one.cause.id))
+
+
+def missing_fields(vector: Vector, found: list[Finding]) -> list[str]:
+    """Return in words what would have to be measured before the card can be called simply full."""
+    figures = {
+        "the size of the request": vector.requested,
+        "what was free": vector.free,
+        "what torch had allocated": vector.allocated,
+        "what torch had reserved": vector.reserved,
+        "the device's size": vector.capacity,
+    }
+    named = [words for words, value in figures.items() if value is None]
+    if vector.outside is None and not named and (vector.foreign is None or vector.own_other is None):
+        named.append("how much memory lies outside torch")
+    if vector.missing is not None and vector.missing.low <= 0 < vector.missing.high:
+        named.append("the request and the free bytes more exactly than the message rounds them")
+    if vector.phase == "unknown":
+        named.append("in which part of training it failed (no mark, and the traceback does not tell)")
+    return named + [one.cause.sentence for one in found if one.candidate and one.cause.id not in REST]
 
 
 def supported_capabilities(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the capabilities that act on what was found; empty where nothing was."""
-    found = tuple(cause.id for cause in diagnosis.sufficient + diagnosis.contributing)
+    short = diagnosis.shortfall_bytes
+    marginal = {
+        one.id
+        for one in diagnosis.contributing
+        if one.id in _POOLS and short is not None and one.bytes is not None and one.bytes >= short
+    }
+    found = [one.id for one in diagnosis.sufficient + diagnosis.contributing if one.id not in marginal]
     at_work = diagnosis.phase in ("forward", "backward", "recompute")
     # A full card in forward or backward is full of activations.
-    default = ("C21",) if diagnosis.status == "capacity_bound" and at_work else ()
-    return supported_by(found + default)
+    if diagnosis.status == "capacity_bound" and at_work and "C22" not in found:
+        found.append("C21")
+    return supported_by(tuple(found))
 
 
 def ruled_out(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
@@ -55,30 +103,24 @@ def ruled_out(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
 
 
 def refuses(diagnosis: Diagnosis) -> str:
-    """Return the sentence with which trials are refused, or an empty string: only a measured cause refuses."""
-    ruled_out = {"C2", "C25"}
-    if diagnosis.status == "diagnosed" and diagnosis.sufficient[0].id in ruled_out:
-        return diagnosis.sufficient[0].sentence
-    return ""
+    """Return the sentence with which every trial is refused, or an empty string: only measured causes refuse.
+
+    Where several causes are sufficient, each of them has to refuse.
+    """
+    ids = [one.id for one in diagnosis.sufficient]
+    return diagnosis.sentence if ids and all(one in REFUSES for one in ids) else ""
+
+
+def control_only(diagnosis: Diagnosis) -> str:
+    """Return why nothing but the unchanged configuration is tried, or an empty string.
+
+    So it is where every sufficient cause lies outside the configuration and one of them may be gone in a fresh process.
+    """
+    ids = [one.id for one in diagnosis.sufficient]
+    outside_of_it = bool(ids) and all(one in REFUSES + CONTROL_ONLY for one in ids)
+    return diagnosis.sentence if outside_of_it and any(one in CONTROL_ONLY for one in ids) else ""
 
 
 def not_memory(sentence: str) -> Diagnosis:
     """Return the empty diagnosis of a failure that is not about memory."""
     return Diagnosis("insufficient_evidence", None, "unknown", (), (), (), (), RULES_VERSION, sentence)
-
-
-def _make(
-    status: str, vector: Vector, sufficient: list[Cause], excluded: list[Cause], unknown: list[Cause], sentence: str
-) -> Diagnosis:
-    short = None if vector.missing is None else vector.missing.middle
-    return Diagnosis(
-        status,  # type: ignore[arg-type]
-        short,
-        vector.phase,
-        tuple(sufficient),
-        (),
-        tuple(excluded),
-        tuple(unknown),
-        RULES_VERSION,
-        sentence,
-    )

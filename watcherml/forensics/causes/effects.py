@@ -36,6 +36,7 @@ EFFECTS: dict[str, Effect] = {
     "C2": Effect((), _ALL, "one request alone exceeds the device"),
     "C3": Effect(_ACTIVATIONS),
     "C4": Effect((), _ALL, "another process holds the memory"),
+    "C5": Effect(),
     "C6": Effect((), ("allocator_configuration",), "the memory is not the allocator's"),
     "C7": Effect((), ("allocator_configuration",), "the reserved memory is bound to private pools"),
     "C8": Effect(("allocator_configuration",)),
@@ -51,13 +52,17 @@ EFFECTS: dict[str, Effect] = {
     "C15": Effect(_OPTIMIZER, (*_BATCH, "gradient_checkpointing", "sequence_length"),
                   "activations are gone when the optimizer makes its state"),
     "C15b": Effect((*_BATCH, "gradient_checkpointing", *_OPTIMIZER)),
-    "C16": Effect((), (*_BATCH, "gradient_checkpointing", *_OPTIMIZER), "memory ran out in evaluation"),
+    **{one: Effect((), (*_BATCH, "gradient_checkpointing", *_OPTIMIZER), "memory ran out in evaluation")
+       for one in ("C16a", "C16b", "C16c")},
     "C17": Effect((*_BATCH, "sequence_length"), ("allocator_configuration",), "the largest batch is what did not fit"),
+    "C18": Effect(),
     "C19": Effect(("model_cache",), _OPTIMIZER, "a key-value cache is what grew"),
     "C20": Effect((), ("gradient_checkpointing",), "checkpointing is on and saves nothing"),
     "C21": Effect(_ACTIVATIONS),
     "C22": Effect(("sequence_length", "precision", "activation_offload"), _BATCH, "the micro-batch is 1 already"),
+    "C24": Effect((), _ALL, "other ranks hold the memory"),
     "C25": Effect((), _ALL, "the driver lends system memory"),
+    "C26": Effect(),
 }  # fmt: skip
 
 

@@ -1,0 +1,102 @@
+"""C10, C11: what grew from step to step, and whether a garbage collection gives it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from watcherml.forensics.causes.thresholds import (
+    LEAK_COLLECTED,
+    LEAK_POINTS,
+    LEAK_RISING,
+    LEAK_STEP_LEAST,
+    LEAK_STEP_TOLERANCE,
+    SLOPE_POINTS,
+)
+from watcherml.forensics.causes.vector import Vector
+from watcherml.forensics.causes.weigh import Finding, excluded, pool, unknown, weigh
+from watcherml.forensics.text import amount
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How the bytes between steps moved: per step, in all, and which share of the steps did not shrink."""
+
+    slope: float
+    growth: int
+    rising: float
+    points: int
+
+
+def findings(vector: Vector) -> list[Finding]:
+    """Return what the memory between steps says."""
+    return [_leak(vector), _cycles(vector)]
+
+
+def trend(steps: tuple[int, ...], values: tuple[int, ...]) -> Trend | None:
+    """Return the trend of values over steps, in bytes; None for fewer than two points.
+
+    The slope is the median of all pairwise slopes (Theil and Sen), so that one jump, such as the optimizer's state in
+    the first step, does not make a trend. ``growth`` is the slope over the whole stretch.
+    """
+    points = sorted(dict(zip(steps, values, strict=False)).items())
+    if len(points) < 2:
+        return None
+    rises = [later[1] >= earlier[1] for earlier, later in pairwise(points)]
+    stride = -(-len(points) // SLOPE_POINTS)
+    few = points[::stride] if len(points[::stride]) > 1 else points
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for index, a in enumerate(few) for b in few[index + 1 :]]
+    slope = float(median(slopes))
+    return Trend(slope, int(slope * (points[-1][0] - points[0][0])), sum(rises) / len(rises), len(points))
+
+
+def predicted_step(limit: int, in_step_peak: int, first: int, slope: float) -> int | None:
+    """Return how many steps it takes from ``first`` bytes to the limit; None where nothing grows. Bytes, per step."""
+    return int((limit - in_step_peak - first) / slope) if slope > 0 else None
+
+
+def _leak(vector: Vector) -> Finding:
+    seen = trend(vector.history.steps, vector.history.allocated)
+    if vector.step == 0:
+        return excluded("C10", "No step was completed, so nothing can have piled up over steps.")
+    if seen is None:
+        return unknown("C10", "Not measured: the memory between steps.")
+    growth = max(0, seen.growth)
+    words = f"memory grew by {amount(max(0, int(seen.slope)))} a step, {amount(growth)} in {seen.points} measured steps"
+    if seen.points < LEAK_POINTS and weigh(vector, growth) != "small":
+        return unknown("C10", f"In so few steps ({seen.points}) a leak cannot be told; {words}.", growth)
+    holds, against = _is_leak(vector, seen)
+    lacking = "what a garbage collection gives back"
+    return pool(vector, "C10", growth, holds=holds, lacking=lacking, against=against, otherwise="contributing",
+                held=words)  # fmt: skip
+
+
+def _is_leak(vector: Vector, seen: Trend) -> tuple[bool | None, str]:
+    if seen.rising < LEAK_RISING:
+        return False, f"only {100 * seen.rising:.0f} % of the steps did not shrink"
+    if not _shapes_flat(vector):
+        return False, "the batches grew too"
+    peak, limit = vector.history.in_step_peak, vector.own_limit
+    if peak is not None and limit is not None:
+        first, last = vector.history.steps[0], vector.history.steps[-1]
+        steps = predicted_step(limit, peak, vector.history.allocated[0], seen.slope)
+        near = max(LEAK_STEP_LEAST, int(LEAK_STEP_TOLERANCE * last))
+        if steps is None or abs(first + steps - last) > near:
+            return False, f"at that pace it would have lasted to step {first + (steps or 0)}, not {last}"
+    if vector.gc_freed is None:
+        return None, ""
+    if vector.gc_freed >= LEAK_COLLECTED * seen.growth:
+        return False, f"a garbage collection gave back {amount(vector.gc_freed)}"
+    return True, ""
+
+
+def _shapes_flat(vector: Vector) -> bool:
+    """Tell whether the batches did not grow as the memory did; True where nothing is known of them."""
+    sizes = vector.history.batch_elements
+    batches = trend(tuple(range(len(sizes))), sizes)
+    return batches is None or batches.growth <= 0.5 * median(sizes)
+
+
+def _cycles(vector: Vector) -> Finding:
+    return pool(vector, "C11", vector.gc_freed, lacking="what a garbage collection gives back")

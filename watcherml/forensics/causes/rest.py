@@ -1,0 +1,46 @@
+"""C21, C22, C24: what is left when no waste was found, and other ranks on this device."""
+
+from __future__ import annotations
+
+from watcherml.forensics.causes.vector import Vector
+from watcherml.forensics.causes.weigh import Finding, excluded, pool, unknown
+
+
+def findings(vector: Vector) -> list[Finding]:
+    """Return what the step itself takes, and what other ranks hold here."""
+    return [*_step(vector), _ranks(vector)]
+
+
+def _step(vector: Vector) -> list[Finding]:
+    if vector.phase == "unknown":
+        return [unknown(one, "Not measured: in which part of the step it failed.") for one in ("C21", "C22")]
+    if not vector.at_work:
+        return [excluded(one, f"It failed in {vector.phase}, where a step has no tensors.") for one in ("C21", "C22")]
+    static, held = vector.static.total, vector.allocated
+    size = None if static is None or held is None else held - static
+    plain = pool(vector, "C21", size, lacking="how much of it is the model and how much the step")
+    smallest = _smallest(vector)
+    if smallest is False:
+        return [plain, excluded("C22", "The micro-batch can be smaller, or checkpointing is off.")]
+    lacking = "the micro-batch, whether checkpointing is on, or the model's bytes"
+    last = pool(vector, "C22", size, holds=smallest, lacking=lacking)
+    if smallest:
+        return [excluded("C21", "The micro-batch is 1 and checkpointing is on: see below.", size), last]
+    return [plain, last]
+
+
+def _smallest(vector: Vector) -> bool | None:
+    batch, checkpointing = vector.sizes.micro_batch, vector.sizes.checkpointing
+    if (batch is not None and batch > 1) or checkpointing is False:
+        return False
+    return None if batch is None or checkpointing is None else True
+
+
+def _ranks(vector: Vector) -> Finding:
+    if vector.world_size is None:
+        return unknown("C24", "Not measured: how many ranks there are.")
+    if vector.world_size < 2:
+        return excluded("C24", "There is one rank.", 0)
+    alone = None if vector.ranks_failed is None else vector.ranks_failed == 1
+    lacking = "which ranks failed, and what others hold here"
+    return pool(vector, "C24", vector.sibling_bytes, holds=alone, lacking=lacking, against="other ranks failed too")

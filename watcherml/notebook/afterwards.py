@@ -1,0 +1,153 @@
+"""``%watcher capture``: a failure that no run recorded is put on record after the fact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from watcherml.api import data, record
+from watcherml.errors import NotFound, StoreError, UsageError
+from watcherml.forensics.capsule import Capsule, Completeness
+from watcherml.forensics.capture import OOM_CLASSES, capture
+from watcherml.forensics.classify import classify_exception
+from watcherml.forensics.evidence import present
+from watcherml.forensics.release import Release, remembered
+from watcherml.notebook import failures
+from watcherml.notebook.panels.base import Panel
+from watcherml.notebook.panels.failure import failure_page
+from watcherml.notebook.pending import Pending
+from watcherml.options import Parser
+
+if TYPE_CHECKING:
+    from watcherml.notebook.session import Session
+
+# What does not depend on the moment of the failure: configuration, git, packages, cells.
+_OF_THE_RUN = ("EV-1", "EV-7", "EV-8", "EV-11")
+
+
+def parser() -> Parser:
+    """Return the flags of ``%watcher capture``."""
+    made = Parser(prog="%watcher capture", add_help=False)
+    made.add_argument("--config", metavar="NAME", help="variable with the configuration that a recovery starts from")
+    made.add_argument("--project", metavar="NAME", help="project of the run (default: that of %%watcher project)")
+    return made
+
+
+def put_on_record(session: Session, words: list[str]) -> Panel:
+    """Make a run of the last failure and return its panel.
+
+    Raises ``NotFound`` if nothing has failed, ``UsageError`` if ``--config`` names no configuration or comes too late,
+    ``StoreError`` if the store cannot be written; the failure is kept then.
+    """
+    values = parser().parse_args(words)
+    config = _configuration(session, values.config)
+    if session.recorded is not None:
+        return _there_already(session, values.config)
+    pending = session.pending
+    if pending is not None:
+        run = _record_pending(session, pending, values.project, config)
+        release = session.released if pending.oom else None
+        capsule = data.capsule(run.storage, run.run_id)
+    else:
+        run, capsule, release = _record_remembered(session, values.project, config)
+    if capsule is None:
+        raise NotFound(f"run {run.run_id} has no capsule", remedy=(run.problems or ["`%watcher doctor` looks."])[-1])
+    session.note_failure(run.run_id, run.storage, oom=capsule.failure.class_ in OOM_CLASSES)
+    state = f"This failure is on record now, as run {run.run_id}."
+    if values.config is None:
+        state += " Its configuration is not: --config NAME would have named it."
+    return failure_page(capsule, state, release.to_data() if release else None)
+
+
+def _configuration(session: Session, name: str | None) -> Any:
+    if name is None:
+        return {}
+    absent = object()
+    value = session.shell.user_ns.get(name, absent)
+    if value is absent:
+        raise UsageError("--config", expected="the name of a variable of this notebook", got=repr(name)[:80])
+    if isinstance(value, (str, bytes, int, float, list, tuple, set)) or value is None:
+        found = f"{name}, a {type(value).__name__}"
+        raise UsageError("--config", expected="a dict, dataclass or Namespace with the configuration", got=found[:200])
+    return value
+
+
+def _there_already(session: Session, config: str | None) -> Panel:
+    assert session.recorded is not None
+    run_id, storage = session.recorded
+    if config is not None:
+        raise UsageError(
+            "--config", expected="a failure that is not on record", got=f"one that is, as run {run_id}",
+            remedy="Its configuration is the one that its run was started with.",
+        )  # fmt: skip
+    capsule = data.capsule(storage, run_id)
+    if capsule is None:
+        raise NotFound(f"run {run_id} has no capsule", remedy="`%watcher failures` lists the failures on record.")
+    return failure_page(capsule, f"This failure was on record already, as run {run_id}.")
+
+
+def _record_pending(session: Session, pending: Pending, project: str | None, config: Any) -> record.Run:
+    run, seen = _start(session, project, config), pending.capsule
+    try:
+        run.join_facts()
+        # What this exception says is thrown away; the pieces that belong to the run are what it is made for.
+        now = {piece.id: piece for piece in capture(run, RuntimeError(), None).evidence}
+        cells = session.cells.evidence(pending.cell)
+        if cells:
+            now["EV-11"] = present("EV-11", cells, "notebook")
+        evidence = tuple(now[piece.id] if piece.id in _OF_THE_RUN else piece for piece in seen.evidence)
+        found = sum(piece.status == "present" for piece in evidence)
+        record.add_capsule(
+            run,
+            seen.replace(
+                run_id=run.run_id, project=run.project, evidence=evidence,
+                completeness=Completeness(found, len(evidence)),
+            ),
+        )  # fmt: skip
+    except BaseException:
+        run.interrupt("its failure could not be put on record")
+        _take_back(run)
+        raise
+    run.interrupt(seen.failure.exception_type, status="failed")
+    return run
+
+
+def _record_remembered(
+    session: Session, project: str | None, config: Any
+) -> tuple[record.Run, Capsule | None, Release | None]:
+    """Record the failure that Python remembers: one from before the extension was loaded."""
+    # A cell that does not compile has run nothing.
+    found = (one for one in remembered(session.shell) if not isinstance(one, SyntaxError))
+    error = next((one for one in found if not failures.is_no_failure(one)), None)
+    if error is None:
+        raise NotFound("no failure is remembered", remedy="`%watcher failures` lists those that are on record.")
+    release = None
+    run = _start(session, project, config)
+    try:
+        run.fail(error)
+        try:
+            capsule = data.capsule(run.storage, run.run_id)
+        except StoreError:
+            _take_back(run)
+            raise
+        if failures.is_about_memory(classify_exception(error)):
+            release, _ = failures.release(session, error)
+        return run, capsule, release
+    finally:
+        error = None
+        if run.status == "running":
+            run.interrupt("its failure could not be put on record")
+
+
+def _take_back(run: record.Run) -> None:
+    """Remove what waits beside a store that took nothing: asked again, the failure becomes another run."""
+    for path in run.storage.runs.spool_folder.glob(f"{run.run_id}.*"):
+        path.unlink(missing_ok=True)
+
+
+def _start(session: Session, project: str | None, config: Any) -> record.Run:
+    if isinstance(config, Mapping):
+        config = dict(config)
+    run = record.init(project, config, session.storage())
+    session.runs.told(run)  # its failure is shown by the magic and not by the end of the cell
+    return run

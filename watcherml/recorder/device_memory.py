@@ -1,0 +1,257 @@
+"""What the training's device held while a run went on: at its start, after each optimizer step, batch by batch.
+
+Read from counters that torch or the simulated device keeps anyway: no synchronisation, no context is created, and a
+reading that is expensive beside the steps is taken less often. Runs of one process hear each other's steps.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from watcherml.recorder import batches, framework
+from watcherml.recorder.late import when_imported
+from watcherml.recorder.thinned import Thinned
+from watcherml.simulated import active
+
+MOST_READINGS = 512  # of each series
+MOST_BATCHES = 2_000
+# The first readings are always taken; a later one waits until the steps since the last took this many times its cost.
+ALWAYS = 32
+COST_FACTOR = 100
+
+
+class Reading(NamedTuple):
+    """One look at a device: what tells it from others, bytes allocated now, and the largest so far."""
+
+    device: str
+    allocated: int
+    peak: int
+
+
+class MemoryLog:
+    """Belongs to one run. After an error of its own it stops listening and tells ``failed`` once."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._undo: list[Callable[[], None]] = []
+        self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._start: dict[str, int] = {}
+        self._start_peak: dict[str, int] = {}
+        self._at_failure: dict[str, int] = {}
+        self._earlier: bool | None = None
+        self._refused = 0
+        self._retries: dict[str, int] = {}
+        self._refusals: dict[str, int] = {}
+        self._device = ""
+        self._last: Reading | None = None
+        self._next_at = 0.0
+        self._since_step = 0
+        self._loaders = batches.Names()
+        self._trained_on: int | None = None
+        self.watches_steps = False
+        self.step = 0  # completed optimizer steps, of the optimizer that made most
+        self.in_step_peak: int | None = None
+        self.after_steps = Thinned(MOST_READINGS)
+        self.after_batches = Thinned(MOST_READINGS)  # since the last optimizer step, the loader of the last batch
+        self.batch_elements: deque[tuple[int, int]] = deque(maxlen=MOST_BATCHES)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Read what is held now and listen from now on, also where torch is imported later."""
+        if self._undo:
+            return
+        self._start, self._retries, self._refusals = {}, framework.retries(), framework.refusals()
+        for one in readings():
+            self._start[one.device], self._start_peak[one.device] = one.allocated, one.peak
+        self._refused = active.refusals
+        self._earlier = active.refusals > 0 or sum(self._refusals.values()) > 0
+        self._undo.append(when_imported("torch.optim.optimizer", self._attach))
+        self._undo.append(batches.listen(self._batch))
+
+    def stop(self) -> None:
+        """Listen no longer; what was read stays."""
+        while self._undo:
+            self._undo.pop()()
+
+    def note_failure(self) -> None:
+        """Read what is held right after a failure, before the making of a capsule lets Python collect garbage."""
+        self._at_failure = {one.device: one.allocated for one in last_readings()}
+
+    # -- what a failure asks --------------------------------------------------------------------------------------
+
+    def at_start(self, device: str) -> int | None:
+        """Return the bytes that a device held at the start, 0 if it was not in use then; None before ``start``."""
+        return None if self._earlier is None else self._start.get(device, 0)
+
+    def saw_refusal(self, device: str) -> bool:
+        """Tell whether the device's allocator refused a request since the start; True where it does not count them.
+
+        A failure from before the start is no failure of this run's steps.
+        """
+        if self._earlier is None:
+            return False
+        if device.startswith("simulated:"):
+            return active.refusals > self._refused
+        since = self.refusals_since_start(device)
+        return since is None or since > 0
+
+    def at_failure(self, device: str) -> int | None:
+        """Return the bytes that ``note_failure`` read on a device, None where it read none."""
+        return self._at_failure.get(device)
+
+    @property
+    def earlier_out_of_memory(self) -> bool | None:
+        """Whether an allocator of this process had refused a request before the run started; None before ``start``."""
+        return self._earlier
+
+    def retries_since_start(self, device: str) -> int | None:
+        """Return how often torch's allocator emptied its cache and tried again; None where it does not count."""
+        now = framework.retries().get(device)
+        return None if now is None else now - self._retries.get(device, 0)
+
+    def refusals_since_start(self, device: str) -> int | None:
+        """Return how many requests torch's allocator refused, those included that torch itself caught."""
+        now = framework.refusals().get(device)
+        return None if now is None else now - self._refusals.get(device, 0)
+
+    @property
+    def batches_since_step(self) -> int:
+        """How many batches of the last loader were finished after the last optimizer step; the failing one is not."""
+        return max(0, self._since_step - 1)
+
+    @property
+    def other_loader(self) -> bool:
+        """Whether the last batch came from another loader than the one before the last optimizer step."""
+        return bool(self.batch_elements) and self._trained_on not in (None, self.batch_elements[-1][0])
+
+    def optimizers(self) -> list[Any]:
+        """Return the optimizers that stepped and are alive."""
+        return list(self._counts)
+
+    def of_device(self, device: str) -> bool:
+        """Tell whether the series are about this device."""
+        return self._device in ("", device)
+
+    def batches_of_last_loader(self) -> list[int]:
+        """Return the elements of each batch of the loader that gave the last one, oldest first."""
+        if not self.batch_elements:
+            return []
+        last = self.batch_elements[-1][0]
+        return [count for key, count in self.batch_elements if key == last]
+
+    # -- hooks ----------------------------------------------------------------------------------------------------
+
+    def _attach(self, module: Any) -> None:
+        self._undo.append(module.register_optimizer_step_post_hook(self._stepped).remove)
+        self.watches_steps = True
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        try:
+            count = self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
+            if count <= self.step:
+                return  # another optimizer of the same loop
+            self.step = count
+            self._since_step = 0
+            self._trained_on = self.batch_elements[-1][0] if self.batch_elements else None
+            self.after_batches.clear()
+            if self.after_steps.wants(count) and self._due(count):
+                found = self._read(optimizer)
+                if found is not None:
+                    self.after_steps.add(count, found.allocated)
+        except Exception as error:  # noqa: BLE001 - training goes on
+            self._give_up(error)
+
+    def _batch(self, loader: object, elements: int) -> None:
+        try:
+            key = self._loaders.number(loader)
+            if self.batch_elements and self.batch_elements[-1][0] != key:
+                self._since_step = 0
+                self.after_batches.clear()
+            self.batch_elements.append((key, elements))
+            # The first batch after a step or of another loader follows no batch, so its reading would say nothing.
+            self._since_step += 1
+            number = self._since_step - 1
+            if number >= 1 and self.after_batches.wants(number) and self._due(number):
+                found = self._read(None)
+                if found is not None:
+                    self.after_batches.add(number, found.allocated)
+        except Exception as error:  # noqa: BLE001 - training goes on
+            self._give_up(error)
+
+    def _due(self, number: int) -> bool:
+        return number <= ALWAYS or time.perf_counter() >= self._next_at
+
+    def _read(self, optimizer: Any) -> Reading | None:
+        begin = time.perf_counter()
+        found = reading(_cuda_index(optimizer) if optimizer is not None else _index_of(self._device))
+        end = time.perf_counter()
+        self._next_at = end + COST_FACTOR * (end - begin)
+        if found is None:
+            return None
+        if self._device and found.device != self._device:
+            self.after_steps.clear()  # numbers of two devices make no series
+            self.in_step_peak, self._last = None, None
+        self._device = found.device
+        if optimizer is not None:
+            self._note_peak(found)
+            self._last = found
+        return found
+
+    def _note_peak(self, found: Reading) -> None:
+        """Take a peak that rose since the last reading for that of the steps between; nobody's counter is reset."""
+        before = self._last
+        if before is not None and found.peak > before.peak:
+            self.in_step_peak = max(self.in_step_peak or 0, found.peak - before.allocated)
+        elif before is None and found.peak > self._start_peak.get(found.device, 0):
+            self.in_step_peak = found.peak - found.allocated
+
+    def _give_up(self, error: Exception) -> None:
+        self.stop()
+        self._failed(error)
+
+
+def reading(cuda_index: int | None) -> Reading | None:
+    """Return a look at the simulated device if one is active, else at a CUDA device in use; None where neither is."""
+    simulated = active.current()
+    if simulated is not None:
+        return Reading(simulated_key(simulated), int(simulated.current_bytes), int(simulated.peak_bytes))
+    found = None if cuda_index is None else framework.allocated(cuda_index)
+    return None if found is None else Reading(f"cuda:{cuda_index}", *found)
+
+
+def readings() -> list[Reading]:
+    """Return a look at every device that training could use in this process now."""
+    found = [reading(None)] if active.current() is not None else [reading(index) for index in framework.cuda_indices()]
+    return [one for one in found if one is not None]
+
+
+def last_readings() -> list[Reading]:
+    """Return the same after a failure has left the simulated device, whose counters stay readable."""
+    used = active.last()
+    if used is not None and active.current() is None:
+        return [*readings(), Reading(simulated_key(used), int(used.current_bytes), int(used.peak_bytes))]
+    return readings()
+
+
+def simulated_key(device: Any) -> str:
+    """Return what tells one simulated device of this process from another."""
+    return f"simulated:{device.serial}"
+
+
+def _cuda_index(optimizer: Any) -> int | None:
+    """Return the CUDA device of an optimizer's first parameter: the current device may be another."""
+    for group in optimizer.param_groups[:1]:
+        for parameter in group["params"][:1]:
+            device = parameter.device
+            return int(device.index or 0) if device.type == "cuda" else None
+    return None
+
+
+def _index_of(device: str) -> int | None:
+    kind, _, index = device.partition(":")
+    return int(index) if kind == "cuda" else None
