@@ -161,7 +161,7 @@ def _evidence(
         "EV-2": lambda: (_training(run, measured), "log, optimizer steps"),
         "EV-3": lambda: (_process(run, error, facts.get("argv")), "psutil"),
         "EV-4": lambda: (_samples(run), "sampler"),
-        "EV-5": lambda: (_gpu(device, measured), "torch, NVML"),
+        "EV-5": lambda: (_gpu(device, measured), "simulated device" if device.kind == "simulated" else "torch, NVML"),
         "EV-6": lambda: (_framework(error, origin, measured), "torch"),
         "EV-7": lambda: (facts.get("git") if facts.get("git", {}).get("status") == "available" else None, "git"),
         "EV-8": lambda: (facts.get("environment"), "importlib.metadata"),

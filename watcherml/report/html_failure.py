@@ -134,7 +134,7 @@ def _diagnosis(diagnosis: Diagnosis) -> Html:
 def _cause(cause: Cause) -> Html:
     parts = [markup.mono(cause.id, 40), markup.strong(markup.shown(cause.name))]
     if cause.bytes is not None:
-        parts.append(markup.escape(format_bytes(cause.bytes)))
+        parts.append(markup.escape(f"{format_bytes(cause.bytes)}."))
     parts.append(markup.shown(cause.sentence, markup.SENTENCE_LIMIT))
     if cause.evidence_ids:
         cited = markup.join([markup.shown(one, 40) for one in cause.evidence_ids], ", ")
