@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +91,13 @@ def test_inspect_shows_when_it_last_worked(capsys, pair):
     assert f"It last worked in run {pair[0]}" in " ".join(out.split())
     _, out, _ = watcher(capsys, "inspect", pair[1], "--format", "json")
     assert json.loads(out)["failure"]["capsule"]["neighbours"]["nearest"]["run_id"] == pair[0]
+
+
+def test_runs_of_a_0_1_store_are_compared_and_named_as_such(capsys, tmp_path):
+    shutil.copytree(Path(__file__).resolve().parents[1] / "data" / "store-0.1", tmp_path / "old")
+    where = ("--data-dir", str(tmp_path / "old"))
+    code, out, _ = watcher(capsys, *where, "compare", "demo-a10a6d", "demo-79632f")
+    flat = " ".join(out.split())
+    assert code == 0 and "batch_size 16 → 32" in flat and flat.count("recorded by WatcherML 0.1") == 2
+    code, out, _ = watcher(capsys, *where, "compare", "demo-a10a6d", "demo-79632f", "--format", "json")
+    assert code == 0 and json.loads(out)["first"]["origin"] == "0.1"

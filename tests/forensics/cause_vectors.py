@@ -18,7 +18,8 @@ _DIRECT = {
 _AS_IS = {
     "device_kind", "phase", "step", "grad_enabled", "module_training", "expandable_segments", "allocator_backend",
     "other_frameworks", "host_signature", "error_is_disguised", "frames", "earlier_out_of_memory", "retries",
-    "request_is_absurd", "evaluation_batches", "caught_ooms", "exit_signal", "host_kills", "world_size", "ranks_failed",
+    "request_is_absurd", "request_scales", "evaluation_batches", "caught_ooms", "exit_signal", "host_kills",
+    "world_size", "ranks_failed",
 }  # fmt: skip
 
 

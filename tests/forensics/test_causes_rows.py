@@ -18,13 +18,17 @@ LINES = (("train.py", "step"), ("/s/torch/nn/modules/activation.py", "forward"))
 FLAT = History(**steps(8_000, 0.0, 30))
 LONG = History(**steps(8_000, 0.0, 30), batch_elements=(100,) * 30 + (400,))
 EVEN = History(**steps(8_000, 0.0, 30), batch_elements=(100,) * 31)
-ENOUGH = steps(4_000, 200.0, 30)
+ENOUGH = {**steps(4_000, 200.0, 30), "batch_elements": (100,) * 31}
 SCORES = Sizes(micro_batch=4, heads=32, sequence_length=4096, element_bytes=2)
 LOGITS = Sizes(micro_batch=8, sequence_length=2048, vocabulary=128256)
 CHECKPOINTED = Sizes(micro_batch=1, checkpointing=True)
 EVALUATION = {"phase": "evaluation", "history": FLAT, "grad_enabled": False}
-GROWING = History(**steps(8_000, 0.0, 30), evaluation=tuple(n * 400 * MIB for n in range(30)))
+GROWTH = {"evaluation": tuple(n * 400 * MIB for n in range(30))}
+GROWING = History(**steps(8_000, 0.0, 30), **GROWTH, batch_elements=(100,) * 31)
+SORTED = History(**steps(8_000, 0.0, 30), **GROWTH, batch_elements=tuple(range(8, 39)))
+UNSIZED = History(**steps(8_000, 0.0, 30), **GROWTH)
 STILL = History(**steps(8_000, 0.0, 30), evaluation=(9_000 * MIB,) * 5)
+OWN = static(parameters=1.0, optimizer=0.0)
 BLOCKED = {"allocator_backend": "cudaMallocAsync"}
 
 # What stands below each judgement is the vector's difference from a full card in forward: 1 GiB asked for, 0.2 free.
@@ -33,11 +37,11 @@ ROWS = {
     "C26": ({"f": 3.0}, None, {}, {"q": None}),
     "C0": ({"host_signature": "DefaultCPUAllocator"}, None, {}, {"exit_signal": "SIGKILL"}),
     "C1": ({"q": None, "error_is_disguised": True, "f": 0.01}, None, {}, {"error_is_disguised": True, "f": None}),
-    "C2": ({"q": 30.0}, None, {}, {"c": None}),
+    "C2": ({"request_is_absurd": True}, None, {}, {"c": None}),
     "C3": ({"f": 9.0, "y": 22.5}, {"q": 3.0, "f": 1.5, "y": 23.2}, {}, {"f": None}),
     "C4": ({"foreign": 3.0}, {"foreign": 0.7}, {"foreign": 0.1}, {"r": 10.0}),
     "C5": (
-        {"at_start": 3.0, "step": 0, "static": static(parameters=1.0)}, {"at_start": 0.4, "step": 0},
+        {"at_start": 3.0, "step": 0, "static": OWN}, {"at_start": 1.4, "step": 0, "static": OWN},
         {"at_start": 3.0, "static": static(parameters=3.0)}, {"at_start": 3.0, "step": 0},
     ),
     "C6": ({"own_other": 3.0}, {"own_other": 1.2}, {"own_other": 0.5}, {"r": 10.0}),
@@ -110,7 +114,7 @@ ROWS = {
         {"sizes": Sizes(checkpointing=False)}, {"sizes": Sizes(checkpointing=True)},
     ),
     "C21": (
-        {"static": static(parameters=6.0)}, {"static": static(parameters=21.4)}, {"phase": "optimizer"}, {},
+        {"static": static(parameters=6.0)}, {"static": static(parameters=21.4)}, {"phase": "load"}, {},
     ),
     "C22": (
         {"static": static(parameters=6.0), "sizes": CHECKPOINTED},
@@ -170,6 +174,28 @@ def test_a_row_of_the_table(cause, judgement, case):
         ("C0", {"exit_signal": "SIGKILL", "host_kills": 1}, "sufficient"),
         ("C0", {"exit_signal": "SIGKILL", "host_kills": 0}, "excluded"),
         ("C1", {"q": None, "error_is_disguised": True, "f": 9.0}, "excluded"),
+        # What was not measured decides nothing: whether a batch that is far too large is the reason, whether batches
+        # grew, which of what was there is this run's own, what a loop keeps while the optimizer steps.
+        ("C2", {"q": 30.0}, "unknown"),
+        ("C2", {"q": 30.0, "request_scales": True}, "excluded"),
+        ("C10", {"gc_freed": 0.0, "history": History(**steps(4_000, 200.0, 30)), "step": 30}, "unknown"),
+        (
+            "C10",
+            {"gc_freed": 0.0, "history": History(**{**ENOUGH, "batch_elements": (100,) * 8}), "step": 30},
+            "unknown",
+        ),
+        ("C16b", {**EVALUATION, "history": UNSIZED}, "unknown"),
+        ("C16b", {**EVALUATION, "history": SORTED}, "unknown"),
+        ("C5", {"at_start": 3.0, "step": 0, "earlier_out_of_memory": True}, "unknown"),
+        (
+            "C5",
+            {"at_start": 3.0, "step": 0, "earlier_out_of_memory": True, "static": static(parameters=1.0)},
+            "unknown",
+        ),
+        ("C5", {"at_start": 0.1, "step": 0, "earlier_out_of_memory": True}, "excluded"),
+        ("C21", {"phase": "optimizer", "step": 0, "q": 2.0}, "unknown"),
+        ("C21", {"phase": "optimizer", "step": 0, "q": 2.0, "static": static(parameters=21.5)}, "absent"),
+        ("C21", {"phase": "optimizer", "step": 0, "q": 2.0, "static": static(parameters=9.0)}, "contributing"),
     ],
 )
 def test_the_edges_of_a_row(cause, case, judgement):

@@ -7,6 +7,7 @@ from stand_in_cuda import GIB, MIB, Card, segment
 
 import watcherml
 from watcherml.forensics.capsule import Capsule
+from watcherml.forensics.causes.diagnose import control_only, refuses
 
 OOM = getattr(torch, "OutOfMemoryError", RuntimeError)
 
@@ -15,7 +16,8 @@ OOM = getattr(torch, "OutOfMemoryError", RuntimeError)
 def fail(storage, monkeypatch, tmp_path):
     """Run until the card is as the changes say, raise the text, and return the capsule."""
 
-    def failing(requested, *, before=None, text=None, phase="forward", nvml_names_us=True, broken=(), **changes):
+    def failing(requested, *, before=None, text=None, phase="forward", nvml_names_us=True, broken=(), late=None,
+                **changes):  # fmt: skip
         card = Card(**(before or {}))
         library = cuda.install(card, monkeypatch, tmp_path / "library")
         for name in broken:
@@ -26,7 +28,11 @@ def fail(storage, monkeypatch, tmp_path):
             cuda.tell_nvml(card, library, own=nvml_names_us)
             with watcherml.phase(phase):
                 card.ooms += text is None  # a library's own error is not the allocator's
-                raise OOM(text or card.message(requested))
+                said = text or card.message(requested)
+                if late is not None:
+                    card.active = 0
+                    card.set(**late)
+                raise OOM(said)
         assert not run.problems, run.problems
         return Capsule.from_json(storage.evidence.capsule(run.run_id)["document"])
 
@@ -93,6 +99,43 @@ def test_fragmentation_needs_the_largest_block_to_be_too_small(fail):
 def test_memory_that_waits_for_a_stream(fail):
     capsule = fail(2 * GIB, allocated=10 * GIB, active=13 * GIB, reserved=13 * GIB, segments=[segment(13 * GIB)])
     assert "C9" in sufficient(capsule), capsule.diagnosis.to_data()
+
+
+LATE = [
+    ("unwinding gave temporaries back", FULL, {"allocated": 9 * GIB}, [segment(3 * GIB, (3 * GIB, "inactive", "b"))]),
+    (
+        "a handler took more",
+        {"allocated": 10 * GIB, "reserved": 13 * GIB},
+        {"allocated": 13 * GIB},
+        [segment(13 * GIB)],
+    ),
+    ("more, and room elsewhere", FULL, {"allocated": 14 * GIB}, [segment(3 * GIB, (3 * GIB, "inactive", "b"))]),
+]
+
+
+@pytest.mark.parametrize(("name", "then", "late", "segments"), LATE, ids=[row[0] for row in LATE])
+def test_a_snapshot_of_another_moment_explains_nothing(fail, name, then, late, segments):
+    found = fail(2 * GIB, phase="backward", late={**late, "segments": segments}, **then).diagnosis
+    named = {one.id for one in found.sufficient + found.contributing}
+    assert not named & {"C26", "C9"}, found.to_data()
+    assert not refuses(found) and not control_only(found)
+    same = {one.id for one in fail(2 * GIB, segments=segments, **then).diagnosis.sufficient}
+    assert ("C26" in same) == (segments[0]["total_size"] == 3 * GIB)  # the same blocks, at the moment of the failure
+
+
+def test_another_streams_or_pools_block_is_none_that_the_request_could_have_had(fail):
+    free = {**segment(3 * GIB, (3 * GIB, "inactive", "f")), "stream": 7}
+    used = {**segment(10 * GIB, (10 * GIB, "active_allocated", "f")), "stream": 0}
+    assert "C26" not in sufficient(fail(2 * GIB, segments=[free, used], **FULL))
+    oom = {"action": "oom", "size": 2 * GIB, "device_free": 15 * GIB - 13 * GIB - 600 * MIB, "stream": 0}
+    other = fail(2 * GIB, segments=[free, used], traces=[[oom]], **FULL)
+    assert evidence(other)["EV-5"]["failing"]["snapshot"]["largest_inactive_bytes"] == 0
+    assert "C26" not in sufficient(other)
+    assert sufficient(fail(2 * GIB, segments=[free, used], traces=[[{**oom, "stream": 7}]], **FULL)) == ["C26"]
+    graph = segment(1 * GIB, (1 * GIB, "active_allocated", "f"), pool=(0, 7))
+    assert "C26" not in sufficient(
+        fail(2 * GIB, segments=[segment(3 * GIB, (3 * GIB, "inactive", "f")), graph], **FULL)
+    )
 
 
 def test_a_cap_by_fraction_that_the_text_does_not_state(fail):

@@ -278,3 +278,24 @@ def test_a_half_width_needs_its_figure() -> None:
         OomMessage(rounding_bytes={"free_bytes": 5})
     with pytest.raises(InvalidValue, match="expected one of"):
         parse("").interval("gpu_index")
+
+
+LISTED = (
+    "Allocation on device 1 would exceed allowed memory. (out of memory)\n"
+    "Currently allocated     : 9.82 GiB\nRequested               : 100.00 MiB\nDevice limit            : 12.00 GiB\n"
+    "Free (according to CUDA): {}\n"
+    "PyTorch limit (set by user-supplied memory fraction)\n                        : {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("free", "limit", "allowed"),
+    [("0 bytes", "17179869184.00 GiB", None), ("1.50 GiB", "8.00 GiB", 8 * 2**30)],
+    ids=["no-fraction", "a-fraction"],
+)
+def test_the_list_of_the_asynchronous_allocator_is_read(free: str, limit: str, allowed: int | None) -> None:
+    found = parse("torch.OutOfMemoryError: " + LISTED.format(free, limit))
+    assert (found.tried_bytes, found.total_bytes) == (100 * 2**20, 12 * 2**30)
+    assert found.allocated_bytes == round(9.82 * 2**30) and found.free_bytes == (0 if allowed is None else 3 * 2**29)
+    assert found.allowed_bytes == allowed and (found.device_name, found.gpu_index) == ("CUDA", 1)
+    assert parse(LISTED.format(free, limit) + "\n" + LISTED.replace("100.00", "7.00")).tried_bytes == 100 * 2**20

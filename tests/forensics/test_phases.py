@@ -34,6 +34,13 @@ class Layer(nn.Module):
         return hidden
 
 
+class Silent(nn.Module):
+    """Fails in forward and shows no graph."""
+
+    def forward(self, x):
+        raise Boom
+
+
 class Second(Layer):
     """Fails the second time it runs: while a checkpoint recomputes it."""
 
@@ -139,10 +146,15 @@ def save():
 
 
 def validate():
-    Layer()(x())
+    Silent()(torch.ones(2, 4))  # nothing says whether gradients were on
 
 
 def run_evaluation_step():
+    Silent()(torch.ones(2, 4))
+
+
+def evaluate():
+    """An objective of a search: it trains."""
     Layer()(x())
 
 
@@ -164,8 +176,8 @@ CASES = [
     (forward, "forward"), (loss, "forward"), (recompute, "recompute"), (recompute_reentrant, "recompute"),
     (own_forward, "forward"), (own_backward, "backward"), (hook, "backward"), (optimizer, "optimizer"),
     (load, "load"), (build, "load"), (move, "load"), (data, "data"), (save, "checkpoint"),
-    (validate, "evaluation"), (run_evaluation_step, "evaluation"), (without_gradients, "evaluation"),
-    (decorated, "evaluation"), (own_arithmetic, "unknown"),
+    (evaluate, "forward"), (validate, "evaluation"), (run_evaluation_step, "evaluation"),
+    (without_gradients, "evaluation"), (decorated, "evaluation"), (own_arithmetic, "unknown"),
 ]  # fmt: skip
 
 
@@ -211,6 +223,17 @@ def test_evaluation_mode_alone_is_no_evaluation():
     assert module_training(list(frames(error))) is False
 
 
+def test_the_name_of_a_function_says_evaluation_only_where_gradients_may_be_off():
+    error = caught(evaluate)
+    assert phase_of_exception(error) == phase_of_exception(error, other_loader=True) == "forward"
+    trace = [("train.py", "evaluate"), ("/x/torch/nn/modules/module.py", "_call_impl")]
+    assert phase_of_frames(trace, training=False, grad_enabled=True) == "forward"
+    assert phase_of_frames(trace, training=True, grad_enabled=True, other_loader=True) == "forward"
+    assert phase_of_frames(trace, training=False, grad_enabled=True, other_loader=True) == "evaluation"
+    assert phase_of_frames(trace, grad_enabled=True, other_loader=True) == "evaluation"
+    assert phase_of_frames(trace, grad_enabled=None) == phase_of_frames(trace, grad_enabled=False) == "evaluation"
+
+
 def test_paths_of_windows_and_of_other_projects():
     engine = ("C:\\x\\torch\\autograd\\graph.py", "_engine_run_backward")
     assert phase_of_frames([("C:\\train.py", "train"), engine]) == "backward"
@@ -226,6 +249,94 @@ def test_paths_of_windows_and_of_other_projects():
 def test_the_gradient_mode_of_the_failure_is_seen_afterwards(call, mode):
     error = caught(call)
     assert torch.is_grad_enabled()
+    assert grad_enabled(error, list(frames(error))) is mode
+
+
+class TemplateOptimizer(torch.optim.SGD):
+    """After torch's own template."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        with torch.enable_grad():
+            return closure()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD, TemplateOptimizer])
+@pytest.mark.parametrize("around", [torch.no_grad, torch.enable_grad])
+def test_a_closure_runs_with_gradients_whatever_the_optimizer_switched_off(kind, around):
+    layer = Silent()
+    layer.weight = nn.Parameter(torch.ones(2))
+    made = kind([layer.weight], lr=0.1)
+
+    def closure():
+        assert torch.is_grad_enabled()
+        layer(torch.ones(2, 4))
+
+    def stepping():
+        with around():
+            made.step(closure)
+
+    error = caught(stepping)
+    assert grad_enabled(error, list(frames(error))) is True and phase_of_exception(error) == "forward"
+
+
+def innermost_wins(training):
+    with torch.enable_grad():
+        with torch.no_grad():
+            Silent()(torch.ones(2, 4))
+
+
+def last_item_wins(training):
+    with torch.no_grad(), torch.set_grad_enabled(True):
+        Silent()(torch.ones(2, 4))
+
+
+def by_a_variable(training):
+    with torch.no_grad():
+        with torch.set_grad_enabled(mode=training):
+            Silent()(torch.ones(2, 4))
+
+
+def by_an_expression(training):
+    with torch.no_grad():
+        with torch.set_grad_enabled(training == 1):
+            Silent()(torch.ones(2, 4))
+
+
+def inference_mode_off(training):
+    with torch.no_grad(), torch.inference_mode(False):
+        Silent()(torch.ones(2, 4))
+
+
+@torch.enable_grad()
+def inner_decorator(training):
+    Silent()(torch.ones(2, 4))
+
+
+@torch.no_grad()
+def outer_decorator(training):
+    inner_decorator(training)
+
+
+def defined_inside(training):
+    with torch.no_grad():
+
+        def later():
+            Silent()(torch.ones(2, 4))
+
+    later()
+
+
+@pytest.mark.parametrize(
+    ("call", "training", "mode"),
+    [
+        (innermost_wins, True, False), (last_item_wins, True, True), (by_a_variable, True, True),
+        (by_a_variable, False, False), (by_an_expression, True, None), (inference_mode_off, True, True),
+        (outer_decorator, True, True), (defined_inside, True, None),
+    ],
+)  # fmt: skip
+def test_the_innermost_switch_decides(call, training, mode):
+    error = caught(lambda: call(training))
     assert grad_enabled(error, list(frames(error))) is mode
 
 

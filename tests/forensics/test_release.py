@@ -368,3 +368,63 @@ def test_small_blocks_go_back_to_the_system_as_well() -> None:
     told = release_frames(found)
     assert told.rss_before_bytes is not None and told.rss_after_bytes is not None
     assert told.rss_before_bytes - told.rss_after_bytes > 30_000_000
+
+
+def test_a_generator_that_caught_the_failure_itself_goes_on_and_is_named() -> None:
+    def stream() -> Iterator[tuple[int, BaseException | None]]:
+        kept = torch.zeros(2**20)
+        for number in range(4):
+            try:
+                if number == 1:
+                    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+                yield number + int(kept[0]), None
+            except RuntimeError as error:
+                yield number, error
+
+    going = stream()
+    next(going)
+    cause = next(going)[1]
+
+    def cell() -> None:
+        raise RuntimeError("the step failed") from cause
+
+    with pytest.raises(RuntimeError) as info:
+        cell()
+    found = release_frames(info.value)
+    named = {holder.name: holder for holder in found.kept}
+    assert named["stream()"].what == "a suspended generator" and named["stream()"].bytes == 2**22
+    assert "stream() (4.00 MiB, a suspended generator)" in found.sentence and "%xdel" not in found.sentence
+    assert [number for number, _ in going] == [2, 3]
+
+
+def test_a_generator_that_ended_with_the_failure_is_emptied(watched: list[weakref.ref[Big]]) -> None:
+    def stream() -> Iterator[int]:
+        big = make(watched)
+        yield 1
+        raise RuntimeError(f"failed with {big}")
+
+    going = stream()
+    with pytest.raises(RuntimeError) as info:
+        list(going)
+    found = release_frames(info.value)
+    assert alive(watched) == 0 and found.kept == () and not list(going)
+
+
+def test_a_coroutine_that_caught_the_failure_itself_goes_on_and_is_named() -> None:
+    class Pause:
+        def __await__(self) -> Iterator[BaseException]:
+            try:
+                raise RuntimeError("CUDA out of memory.")
+            except RuntimeError as error:
+                yield error
+
+    async def serve() -> str:
+        await Pause()
+        return "served"
+
+    going = serve()
+    found = release_frames(going.send(None))
+    assert [holder.name for holder in found.kept if "suspended" in holder.what]
+    with pytest.raises(StopIteration) as ended:
+        going.send(None)
+    assert ended.value.value == "served"

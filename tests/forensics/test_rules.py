@@ -72,6 +72,9 @@ TEXTS = [
     ("none-disk-quota", "OSError", "[Errno 28] No space left on device"),
     ("file-labels-not-found", "RuntimeError", "Found 0 files in subfolders of: /data/train"),
     ("file-project-message", "FileNotFoundError", ""),
+    ("cuda-torch-async-allocator", "torch.OutOfMemoryError", "Allocation on device"),
+    ("cuda-library-bad-alloc", "MemoryError", "std::bad_alloc: out_of_memory: CUDA error at: /x/a.hpp:60"),
+    ("cuda-runtime-oom", "RuntimeError", "parallel_for failed: cudaErrorMemoryAllocation: out of memory"),
 ]
 FRAMED = [
     ("none-host-pinned-oom-frames", "RuntimeError", "CUDA error: out of memory", PINNING),

@@ -72,3 +72,61 @@ def test_a_reason_of_megabytes_is_cut_and_holds_no_secret(storage):
     run.interrupt(LARGE)
     reason = storage.get_run(run.run_id)["end_reason"]
     assert len(reason) == 400 and "abc123" not in reason and reason.startswith("epoch 3")
+
+
+class Unequal:
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    __hash__ = None
+
+
+class Zero(int):
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    __hash__ = None
+
+
+class Shy(type):
+    def __getattribute__(cls, name):
+        if name in ("__module__", "__name__", "__qualname__"):
+            raise RuntimeError("no name")
+        return type.__getattribute__(cls, name)
+
+
+class Nameless(Exception, metaclass=Shy):
+    pass
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (lambda: SystemExit(Unequal()), ("failed", "SystemExit")),
+        (lambda: SystemExit(Zero()), ("success", "sys.exit(0)")),
+        (lambda: SystemExit(0.0), ("failed", "SystemExit")),
+        (lambda: SystemExit([]), ("failed", "SystemExit")),
+        (lambda: Nameless("x"), ("failed", "Nameless")),
+    ],
+)
+def test_what_does_not_like_to_be_looked_at_reaches_the_user_and_ends_the_run(storage, error, ending, bare):
+    mine = error()
+    run = watcherml.Run("demo", {}, storage, quiet=True, **({} if bare else {"on_failure": lambda *_: None}))
+    with pytest.raises(BaseException) as caught:
+        with run:
+            raise mine
+    assert caught.value is mine
+    row = storage.get_run(run.run_id)
+    assert (row["status"], row["end_reason"]) == ending
+
+
+@pytest.mark.parametrize("kind", ["int64", "array"])
+def test_an_exit_with_a_number_of_numpy_is_judged_as_the_process_ends(storage, kind):
+    numpy = pytest.importorskip("numpy")
+    mine = SystemExit(numpy.int64(0) if kind == "int64" else numpy.array([0, 1]))
+    run = watcherml.Run("demo", {}, storage, quiet=True)
+    with pytest.raises(SystemExit) as caught:
+        with run:
+            raise mine
+    assert caught.value is mine and storage.get_run(run.run_id)["status"] == "failed"

@@ -19,6 +19,8 @@ from watcherml.recorder.thinned import Thinned
 from watcherml.simulated import active
 from watcherml.simulated.device import simulated_device
 
+optimizers = importlib.import_module("torch.optim.optimizer")
+
 
 @pytest.fixture
 def log():
@@ -153,7 +155,59 @@ def test_an_error_of_our_own_ends_the_listening_and_not_the_training(log, monkey
     monkeypatch.setattr(device_memory, "reading", broken)
     train(*net(), data(64, 8), accumulate=4)
     assert [type(one) for one in log.problems] == [OSError]
-    assert log.step <= 1 and not batches._wrapped
+    assert log.step <= 1 and len(log.batch_elements) <= 2
+    log.stop()
+    assert not batches._wrapped
+
+
+class Unhashable(torch.optim.SGD):
+    __hash__ = None
+
+    def __eq__(self, other):
+        return self is other
+
+
+def test_an_optimizer_without_a_hash_is_counted_as_any_other(log):
+    log.start()
+    model = nn.Linear(8, 3)
+    optimizer = Unhashable(model.parameters(), lr=0.1)
+    train(model, optimizer, data(32, 8))
+    assert log.step == 4 and not log.problems and log.optimizers() == [optimizer]
+    del optimizer
+    gc.collect()
+    assert log.optimizers() == []
+
+
+@pytest.mark.parametrize("other", ["a hook of somebody else", "a second run"])
+def test_giving_up_inside_a_step_takes_no_hook_out_of_the_list_that_torch_walks(log, monkeypatch, other):
+    before = len(optimizers._global_optimizer_post_hooks)
+    heard, second = [], MemoryLog(lambda error: None)
+    log.start()
+    if other == "a second run":
+        second.start()
+    handle = optimizers.register_optimizer_step_post_hook(lambda *_: heard.append(1))
+    monkeypatch.setattr(log, "_count", lambda _: 1 / 0)
+    train(*net(), data(32, 8))
+    handle.remove()
+    assert len(heard) == 4 and [type(one) for one in log.problems] == [ZeroDivisionError]
+    assert second.step == (4 if other == "a second run" else 0)
+    second.stop()
+    log.stop()
+    assert len(optimizers._global_optimizer_post_hooks) == before
+
+
+def test_a_run_that_ends_inside_a_global_hook_leaves_the_list_as_it_is_until_the_next_stop(log):
+    before = len(optimizers._global_optimizer_post_hooks)
+    log.start()
+    second = MemoryLog(lambda error: None)
+    handle = optimizers.register_optimizer_step_post_hook(lambda *_: log.stop())
+    last = optimizers.register_optimizer_step_post_hook(lambda *_: None)
+    train(*net(), data(32, 8))
+    handle.remove()
+    last.remove()
+    assert log.step == 1 and not log.problems
+    second.stop()
+    assert len(optimizers._global_optimizer_post_hooks) == before
 
 
 def test_an_expensive_reading_is_taken_less_often(log, monkeypatch):

@@ -45,6 +45,28 @@ CASES = {
     ),
     "raise SystemExit": ("raise SystemExit(3)", 3, "interrupted", exits.UNKNOWN_EXIT),
     "an exception": ("raise ValueError('boom')", 1, "failed", "ValueError"),
+    "an exit, then an error in finally": (
+        "try: sys.exit(0)\nfinally: open('/nonexistent/a/b', 'wb')", 1, "failed", "FileNotFoundError",
+    ),
+    "an exit, then an error while it is handled": (
+        "try: sys.exit(0)\nexcept SystemExit: raise RuntimeError('x')", 1, "failed", "RuntimeError",
+    ),
+    "an exit that is kept, then an error": (
+        "try: sys.exit(0)\nexcept SystemExit as error: kept = error\nraise RuntimeError('x')",
+        1, "failed", "RuntimeError",
+    ),
+    "an exit that is kept, then another of unknown code": (
+        "try: sys.exit(0)\nexcept SystemExit as error: kept = error\nraise SystemExit(5)",
+        5, "interrupted", exits.UNKNOWN_EXIT,
+    ),
+    "an exit in a hook for an error": (
+        "sys.excepthook = lambda *_: sys.exit(0)\nraise ValueError('x')", 0, "failed", "ValueError",
+    ),
+    "an error that was caught and put down, then an exit": (
+        "try: 1/0\nexcept Exception as error: sys.last_value = sys.last_exc = error\nsys.exit(0)",
+        0, "success", "sys.exit(0)",
+    ),
+    "sys.exit(0.0)": ("sys.exit(0.0)", 1, "failed", "SystemExit"),
     "an exception that was reported": (
         "import code\ncode.InteractiveInterpreter().runsource('1/0')", 0, "success", NO_FINISH,
     ),
@@ -69,7 +91,9 @@ def test_an_open_run_is_judged_by_how_its_program_ended(storage, tmp_path, case)
     (tmp_path / "train.py").write_text(HEAD + body)
     done = subprocess.run([sys.executable, "train.py", str(storage.path)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
-    assert "watcherml" not in done.stderr.lower()
+    # An exit that another error replaces is shown with the frame that noted it.
+    said = [line for line in done.stderr.lower().splitlines() if "exits.py" not in line]
+    assert "watcherml" not in "".join(said)
     row = storage.list_runs()[0]
     assert (row["status"], row["end_reason"]) == (status, reason)
     if status == "failed":
@@ -93,6 +117,16 @@ def test_a_prompt_that_is_left_has_come_to_the_end_of_nothing(storage, tmp_path)
     )
     (row,) = storage.list_runs()
     assert (row["status"], row["end_reason"]) == ("interrupted", NO_FINISH)
+
+
+@pytest.mark.parametrize("typed", ["", "exit()\n", "x = 1\nexit(0)\n"])
+def test_a_script_that_died_before_its_prompt_has_failed(storage, tmp_path, typed):
+    (tmp_path / "train.py").write_text(HEAD + "raise ValueError('boom')")
+    subprocess.run(
+        [sys.executable, "-i", "train.py", str(storage.path)], cwd=tmp_path, capture_output=True, input=typed, text=True
+    )
+    (row,) = storage.list_runs()
+    assert (row["status"], row["end_reason"]) == ("failed", "ValueError")
 
 
 WORKER = """

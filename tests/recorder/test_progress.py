@@ -50,6 +50,38 @@ def test_a_closed_stream_does_not_end_the_work():
     assert not is_watched(None)
 
 
+class Tee:
+    """What scripts put in the place of a stream: write and flush, and no more."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+class Broken(Tee):
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        raise AttributeError("no file")
+
+
+def test_any_object_may_stand_in_for_a_stream(monkeypatch):
+    for stream in (Tee(), Broken(), object(), None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        now = [0.0]
+        with Progress("hashing", 1, 1, clock=lambda now=now: now[0]) as progress:
+            for now[0] in (5, 9):
+                progress.show()
+        assert is_watched(stream) is isinstance(stream, Broken)
+    assert is_watched(None) is False
+
+
 def test_empty_work_and_more_than_announced_have_a_percentage():
     progress = Progress("hashing", 0, 0)
     assert progress.line().endswith("0 %")

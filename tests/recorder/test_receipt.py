@@ -199,6 +199,34 @@ def test_a_stream_that_is_gone_harms_nothing(storage, body):
     assert shown["status"] == "success" and "recording_problems" not in storage.get_run(shown["run_id"])["facts"]
 
 
+TEE = (
+    "class Tee:\n        def __init__(self, stream): self.stream = stream\n"
+    "        def write(self, text): {write}\n        def flush(self): self.stream.flush()\n"
+    "    sys.{name} = Tee(sys.{name})"
+)
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize("ending", ["", "raise KeyError('mine')"])
+@pytest.mark.parametrize("write", ["self.stream.write(text)", "raise AttributeError('no file')"])
+def test_a_stream_with_nothing_but_write_and_flush_harms_nothing(storage, name, ending, write):
+    done = script(storage, TEE.format(name=name, write=write) + f"\n    {ending}")
+    (shown,) = storage.list_runs()
+    assert shown["status"] == ("failed" if ending else "success")
+    assert done.returncode == (1 if ending else 0) and b"recorder" not in done.stderr
+    found = storage.get_run(shown["run_id"])
+    assert "recording_problems" not in found["facts"] and bool(found["receipt"]) is not bool(ending)
+    if not ending:
+        assert (b"recorded this run" in done.stdout) is (name == "stderr" or "raise" not in write)
+
+
+@pytest.mark.parametrize("body", ["sys.stderr = None", "sys.stdout = sys.stderr = None", "del sys.argv"])
+def test_what_a_program_without_a_console_lacks_harms_nothing(storage, body):
+    assert script(storage, "path = sys.argv; " + body).returncode == 0
+    (shown,) = storage.list_runs()
+    assert shown["status"] == "success" and "recording_problems" not in storage.get_run(shown["run_id"])["facts"]
+
+
 @pytest.mark.parametrize(("error", "printed"), [(SystemExit(0), True), (SystemExit(1), False), (ValueError(), False)])
 def test_only_success_has_a_receipt(storage, capsys, error, printed):
     with pytest.raises(type(error)):

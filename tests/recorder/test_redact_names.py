@@ -75,6 +75,9 @@ CONFIGS = {
     "a command with a user": ({"cmd": ["curl", "-u", f"bob:{WORD}", "https://h"]}, ["cmd[2]"]),
     "a command as a text": ({"cmd": f"curl -u bob:{WORD} https://h"}, ["cmd"]),
     "an environment file": ({"env": f"A=1\nDB_PASSWORD={WORD}\n"}, ["env"]),
+    "a key of a service": ({"wandb": {"entity": "me", "key": "0123456789abcdef" * 2 + "01234567"}}, ["wandb.key"]),
+    "a key beside its user": ({"kaggle": {"username": "me", "key": "0123456789abcdef" * 2}}, ["kaggle.key"]),
+    "an api of a service": ({"neptune": {"api": RANDOM}}, ["neptune.api"]),
     "an ini file": ({"ini": f"[db]\npassword = {WORD}\n"}, ["ini"]),
 }
 
@@ -99,6 +102,14 @@ PLAIN = {
     "named values": [{"name": "learning_rate", "value": "swordfish1"}, {"key": "data", "value": "a1b2"}, {"value": 1}],
     "commands": [["ssh", "-p", "2222", "h"], ["train.py", "-p", "3"], ["mysql", "-u", "root", "-p", "db"],
                  ["curl", "-u", "$USER:$PASSWORD"], ["curl", "-o", "a:b"], ["train.py", "--tokens", "4096"]],
+    "numbers under short names": {"psw": 2.0, "pwd": 0.5, "pw": "0.5", "psw2": 3},
+    "a licence": {"license_key": "apache-2.0"},
+    "keys of mappings": {"model": {"key": "0123456789abcdef"}, "wandb": {"key": "run_name"}, "aim": {"api": "v1"}},
+    "counts beside secrets": {"secrets": {"n": 3}},
+    "options after addresses": [
+        ["train.py", "--endpoint", "http://localhost:8000", "-a", "model:resnet50"], ["train.py", "--pw", "0.5"],
+        ["train.py", "--http", "-a", "b:resnet50"], ["train.py", "--pwd=0.25"],
+    ],
     "headers": {"Authorization": "basic", "Cookie": "none", "auth": "Bearer"},
 }  # fmt: skip
 
@@ -107,3 +118,57 @@ PLAIN = {
 def test_hyperparameters_stay(name):
     assert redact_config(PLAIN[name]) == (PLAIN[name], [])
     assert list(findings(PLAIN[name])) == []
+
+
+def test_numbers_are_secrets_under_the_names_of_passwords_and_in_lists_of_secrets():
+    for config in ({"passwords": {"a": 123456}}, {"password": 1234}, {"pwd": 123456}):
+        cleaned, paths = redact_config(config)
+        assert len(paths) == 1 and "1234" not in str(cleaned), config
+
+
+FALLBACKS = [
+    "api_key = os.environ.get('MY_KEY') or '{}'",
+    'api_key = os.environ.get("MY_KEY") or "{}"; raise ValueError(1)',
+    "api_key = 'x' if os.environ.get('QQ') else '{}'",
+    "API_KEY = load(open('f')) if mode == 'prod' else '{}'",
+    "api_keys = {{'a': '{}'}}",
+    "api_keys = {{\n    'a': 'swordfish', 'b': '{}',\n}}",
+    '"api_keys": {{"a": "{}"}}',
+    "password = input('pw') or '{}'",
+    "password = input('pw') or f(g('x')) or '{}'",
+]
+
+
+@pytest.mark.parametrize("line", FALLBACKS)
+def test_what_an_expression_falls_back_to_is_read_too(line):
+    assert RANDOM not in redact_text(line.format(RANDOM))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "api_key = None\nmode = args.mode or 'train'",
+        "f(api_key=key, mode=args.mode or 'train')",
+        '{"api_key": config.key, "mode": mode or "train_2024"}',
+        "secrets = {'method': 'shamir', 'folder': 'data_2024'}",
+        "api_key = os.environ.get('MY_KEY') or ''",
+        "psw = 2.0",
+        "pwd: 0.25",
+    ],
+)
+def test_what_another_name_falls_back_to_stays(line):
+    assert redact_text(line) == line
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "stays"),
+    [
+        ({"dataset": {"access_key": "image_id"}}, "recall/image_id", True),
+        ({"access_key": "resnet50"}, "model resnet50", True),
+        ({"access_key": "x7Kq9-Lm2"}, "denied for x7Kq9-Lm2", False),
+        ({"password": "tuna-fish"}, "denied for tuna-fish", False),
+    ],
+)
+def test_only_what_is_surely_a_secret_is_taken_out_of_other_texts(config, text, stays):
+    assert len(redact_config(config)[1]) == 1
+    assert (redact_text(text) == text) is stays

@@ -191,6 +191,22 @@ def test_a_metric_is_an_effect_and_stands_in_the_table_only(make):
     assert "loss, values not finite" in html_failure(capsule)
 
 
+def test_a_comparison_of_two_runs_that_went_well_speaks_of_no_failure():
+    harmless = Difference((changes()[2],), 0, (), 1)
+    failed = comparison().replace(difference=harmless)
+    assert "none of them suspicious for a failure like this" in text_compare(failed).replace("\n", " ")
+    well = failed.replace(judged_by="", second=failed.second.replace(status="success", failure_class="", headline=""))
+    for text in (text_compare(well), markdown_compare(well), html_compare(well)):
+        assert "1 fact changed." in " ".join(text.split()) and "failure like this" not in text
+
+
+def test_a_run_of_an_older_store_is_named_as_such():
+    found = comparison()
+    found = found.replace(first=found.first.replace(origin="0.1"))
+    for text in (text_compare(found), markdown_compare(found), html_compare(found)):
+        assert "recorded by WatcherML 0.1" in " ".join(text.split())
+
+
 def test_the_documents_hold_the_same_facts(make):
     document = json.loads(json.dumps(comparison_document(comparison()), allow_nan=False))
     assert document["kind"] == "comparison" and document["changes"][0]["suspicion"] == 90

@@ -81,27 +81,35 @@ def _snapshot(cuda: Any, index: int, stats: Mapping[str, Any], requested: int | 
     except Exception as error:  # noqa: BLE001 - a private name, which some builds lack
         return {"status": "unavailable", "reason": f"{type(error).__name__}: {error}"[:300]}
     segments = [one for one in whole.get("segments", ()) if one.get("device", index) == index]
-    found = {"status": "available", **summary(segments, requested)}
+    traces = whole.get("device_traces") or []
+    history = _history(traces[index] if index < len(traces) else ())
+    stream = history.pop("stream", None)
+    found = {"status": "available", **summary(segments, requested, stream)}
     settings = whole.get("allocator_settings") or {}
     if "expandable_segments" in settings:
         found["expandable_segments"] = bool(settings["expandable_segments"])
-    traces = whole.get("device_traces") or []
-    found.update(_history(traces[index] if index < len(traces) else ()))
+    found.update(history)
     return found
 
 
-def summary(segments: Iterable[Mapping[str, Any]], requested: int | None) -> dict[str, Any]:
+def summary(segments: Iterable[Mapping[str, Any]], requested: int | None, stream: int | None = None) -> dict[str, Any]:
     """Return the snapshot's segments in a few figures, and the frames that hold most live bytes, if they are known.
 
     ``largest_inactive_bytes`` is the largest cached block of the default pools that lies in the size class of a
-    request; of several streams the largest, since which one asked is not known here.
+    request and in the pool of its ``stream``. Where that is not known and several pools are there, it is the largest
+    of all, or missing if that would have held the request: another pool's block is of no use to it.
     """
     private = idle = largest = count = 0
     by_frame: Counter[str] = Counter()
+    pools: set[Any] = set()
     small = requested is not None and requested <= _SMALL_SEGMENT_BYTES
     for segment in segments:
         count += 1
-        in_private = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+        of_request = stream is None or segment.get("stream", stream) == stream
+        pool = tuple(segment.get("segment_pool_id", (0, 0)))
+        in_private = pool != (0, 0)
+        if of_request:
+            pools.add((pool, segment.get("stream")))
         private += int(segment.get("total_size", 0)) if in_private else 0
         for block in segment.get("blocks", ()):
             size = int(block.get("size", 0))
@@ -109,15 +117,16 @@ def summary(segments: Iterable[Mapping[str, Any]], requested: int | None) -> dic
                 by_frame[_frame(block)] += size
             elif in_private:
                 idle += size
-            elif (segment.get("segment_type") == "small") == small:
+            elif of_request and (segment.get("segment_type") == "small") == small:
                 largest = max(largest, size)
     by_frame.pop("", None)
     found: dict[str, Any] = {
         "segments": count,
         "private_pool_bytes": private,
         "private_pool_idle_bytes": idle,
-        "largest_inactive_bytes": largest,
     }
+    if len(pools) < 2 or requested is None or largest < requested:
+        found["largest_inactive_bytes"] = largest
     if by_frame:
         found["live_by_frame"] = [{"frame": name, "bytes": size} for name, size in by_frame.most_common(TOP_FRAMES)]
     return found
@@ -142,6 +151,8 @@ def _history(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     last = next((one for one in reversed(kept) if one.get("action") == "oom"), None)
     if last is not None:
         found["requested_block_bytes"] = int(last.get("size", 0))
+        if "stream" in last:
+            found["stream"] = last["stream"]
         if "device_free" in last:
             found["free_bytes_at_failure"] = int(last["device_free"])
     return found

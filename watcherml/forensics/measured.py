@@ -21,7 +21,7 @@ from watcherml.forensics.classify import Classification
 from watcherml.forensics.modes import grad_enabled, module_training
 from watcherml.forensics.oom_message import OomMessage
 from watcherml.forensics.origin import frames_to
-from watcherml.forensics.seen import Live, models, static_bytes
+from watcherml.forensics.seen import Live, led_by, models, static_bytes
 from watcherml.forensics.shortfall import shortfall
 from watcherml.forensics.sizes import sizes
 from watcherml.recorder import ranks
@@ -128,10 +128,12 @@ def _with_code(vector: Vector, scene: _Scene) -> Vector:
 
 def _with_model(vector: Vector, scene: _Scene) -> Vector:
     device = "cpu" if vector.device_kind == "simulated" else scene.key
+    known = sizes(scene.run.config, scene.trace, scene.live)
     return replace(
         vector,
         static=static_bytes(scene.live, device),
-        sizes=sizes(scene.run.config, scene.trace, scene.live),
+        sizes=known,
+        request_scales=led_by(known.micro_batch, scene.trace),
     )
 
 
@@ -197,25 +199,44 @@ def _with_allocator(vector: Vector, scene: _Scene) -> Vector:
         return replace(vector, own_other=0, foreign=0, caught_ooms=0)  # nothing else lives on that device
     place = ranks.here()
     snapshot = gpu.get("snapshot") or {}
+    settings = snapshot
+    if not _of_the_failure(scene):
+        # Unwinding gave the step's memory back to the cache, or a handler took more: what lies how is another moment's.
+        gpu, snapshot = {**gpu, "active_bytes": None}, {"private_pool_bytes": snapshot.get("private_pool_bytes")}
     retries = run.memory.retries_since_start(key) if key else None
     ooms = run.memory.refusals_since_start(key) if key else None
     idle = snapshot.get("private_pool_idle_bytes")
     return replace(
         vector,
-        active=gpu.get("active_bytes"),
+        active=_active(vector, gpu),
         private_pools=snapshot.get("private_pool_bytes"),
         private_idle=idle if idle is not None else scene.stated.private_pool_bytes,
         largest_inactive=snapshot.get("largest_inactive_bytes"),
-        requested_block=snapshot.get("requested_block_bytes"),
+        requested_block=settings.get("requested_block_bytes"),
         own_other=split.get("own_other_bytes"),
         own_other_at_start=_own_other_at_start(run, key),
         foreign=split.get("foreign_bytes"),
         retries=retries,
         caught_ooms=None if ooms is None else max(0, ooms - 1),
-        expandable_segments=snapshot.get("expandable_segments"),
+        expandable_segments=settings.get("expandable_segments"),
         allocator_backend=gpu.get("backend"),
         world_size=None if place is None else place.world_size,
     )
+
+
+def _of_the_failure(scene: _Scene) -> bool:
+    """Tell whether the late readings are those of the failure: torch holds what the message says it held."""
+    stated, late = scene.stated.allocated_bytes, scene.gpu.get("allocated_bytes")
+    half = scene.stated.rounding_bytes.get("allocated_bytes", 0)
+    return stated is not None and late is not None and abs(int(late) - stated) <= half
+
+
+def _active(vector: Vector, gpu: dict[str, Any]) -> int | None:
+    """Return what is allocated or waits for other streams; the difference of the two is that of one reading."""
+    active, held = gpu.get("active_bytes"), gpu.get("allocated_bytes")
+    if active is None or held is None or vector.allocated is None:
+        return None
+    return vector.allocated + max(0, int(active) - int(held))
 
 
 def _own_other_at_start(run: Run, key: str) -> int | None:

@@ -1,7 +1,8 @@
 """Whether gradients were on, and the model in training mode, where an exception was raised.
 
 By the time anybody looks, a ``with torch.no_grad()`` has been left. What is still there: the simulated device's note on
-its exception, the tensors that the failing frames hold, torch's decorator frame, and the source of a ``with``.
+its exception, the tensors that the failing frames hold, torch's decorator frame, and the source of a ``with``. The
+innermost switch decides: a closure runs with gradients on inside an optimizer's step without them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from watcherml.forensics.origin import names_of
 
-_OFF = {"no_grad", "inference_mode"}
+_SWITCHES = {"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"}
+_Said = bool | str | None  # on, off, as the variable of this name says, not known
 _MOST_TENSORS = 200
 Frames = list[tuple[FrameType, int]]
 
@@ -38,19 +40,50 @@ def grad_enabled(error: BaseException, found: Frames) -> bool | None:
     noted = getattr(error, "grad_enabled", None)
     if isinstance(noted, bool):
         return noted
-    if any(_switched_off(frame, line) for frame, line in found):
-        return False
+    for frame, line in reversed(found):
+        switches = _switches(frame, line)
+        if switches:
+            if switches[-1] is not None:
+                return switches[-1]
+            break
     return True if _holds_a_graph(found) else None
 
 
-def _switched_off(frame: FrameType, line: int) -> bool:
+def _switches(frame: FrameType, line: int) -> list[bool | None]:
+    """Return what the switches around a line of a frame set, outermost first; None where one cannot be read."""
     code = frame.f_code
     if code.co_name == "decorate_context" and code.co_filename.endswith("_contextlib.py"):
         factory = names_of(frame).get("ctx_factory")
-        return type(getattr(factory, "__self__", None)).__name__ in _OFF
-    if "site-packages" in code.co_filename or "dist-packages" in code.co_filename:
-        return False
-    return any(first <= line <= last for first, last in _blocks(code.co_filename, _length(code.co_filename)))
+        said = _of_context(getattr(factory, "__self__", None))
+        return [] if said is None else [said]
+    if _is_foreign(code.co_filename):
+        return []
+    around = [
+        said
+        for start, first, last, said in _blocks(code.co_filename, _length(code.co_filename))
+        if code.co_firstlineno <= start and first <= line <= last  # not that around a function defined in it
+    ]
+    return [_value(frame, said) for said in around]
+
+
+def _is_foreign(file: str) -> bool:
+    """Tell libraries, whose switches may serve ends of their own, from user code and torch's optimizers."""
+    return ("site-packages" in file or "dist-packages" in file) and "/torch/optim/" not in file.replace("\\", "/")
+
+
+def _of_context(context: Any) -> bool | None:
+    name = type(context).__name__
+    if name in ("no_grad", "enable_grad"):
+        return name == "enable_grad"
+    mode = getattr(context, "mode", None) if name in _SWITCHES else None
+    return None if not isinstance(mode, bool) else mode is (name == "set_grad_enabled")
+
+
+def _value(frame: FrameType, said: _Said) -> bool | None:
+    if not isinstance(said, str):
+        return said
+    value = names_of(frame).get(said)
+    return value if isinstance(value, bool) else None
 
 
 def _length(file: str) -> int:
@@ -58,28 +91,40 @@ def _length(file: str) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _blocks(file: str, length: int) -> tuple[tuple[int, int], ...]:
-    """Return the lines of every ``with torch.no_grad()`` and the like in a file; ``length`` is part of the key."""
+def _blocks(file: str, length: int) -> tuple[tuple[int, int, int, _Said], ...]:
+    """Return the lines of every ``with torch.no_grad()`` and the like in a file, and what it sets, outer ones first.
+
+    The lines are those of the ``with``, and of the begin and the end of its body. ``length`` is part of the key.
+    """
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # a cell with magics is no Python
         return ()
-    return tuple(
-        (node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.With, ast.AsyncWith)) and any(_is_off(item.context_expr) for item in node.items)
-    )
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            lines = (node.lineno, node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+            calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+            found += [(*lines, _sets(call)) for call in calls if _called(call) in _SWITCHES]
+    return tuple(sorted(found, key=lambda block: block[:2]))
 
 
-def _is_off(value: ast.expr) -> bool:
-    if not isinstance(value, ast.Call):
-        return False
-    name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-    first = value.args[0] if value.args else None
-    said = first.value if isinstance(first, ast.Constant) else None
-    if name == "set_grad_enabled":
-        return said is False
-    return name in _OFF and said is not False
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _sets(call: ast.Call) -> _Said:
+    name = _called(call)
+    if name in ("no_grad", "enable_grad"):
+        return name == "enable_grad"
+    values = [*call.args, *(word.value for word in call.keywords if word.arg == "mode")]
+    first = values[0] if values else None
+    if name == "inference_mode":
+        # Switched off it turns gradients on.
+        return False if first is None else not first.value if isinstance(first, ast.Constant) else None
+    if isinstance(first, ast.Name):
+        return first.id
+    return bool(first.value) if isinstance(first, ast.Constant) else None
 
 
 def _holds_a_graph(found: Frames) -> bool:

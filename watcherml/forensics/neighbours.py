@@ -107,12 +107,12 @@ class Neighbours(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared(Record):
-    """One of the two runs of a comparison."""
+    """One of the two runs of a comparison; ``origin`` is ``0.1`` for one that WatcherML 0.1 recorded."""
 
     run_id: RunId
     project: Name
     status: Name
-    origin: Literal["here", "imported"]
+    origin: Literal["here", "imported", "0.1"]
     started_at: Timestamp
     last_step: Steps | None
     failure_class: Line

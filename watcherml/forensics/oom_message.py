@@ -33,7 +33,9 @@ _SIZE = r"(?<![0-9.,])([0-9]{1,25}(?:\.[0-9]{1,6})?) (bytes|KiB|MiB|GiB)"
 _GROUPED = r"(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3}){1,8}|[0-9]{1,25}) (bytes)"
 
 _REQUEST = r"(?:Tried to allocate|Allocation was preemptively rejected)"
-_STATEMENT = re.compile(r"\b[Oo]ut of memory\. " + _REQUEST)
+# The allocator of cudaMallocAsync prints a list of its own, and 2**64 bytes where no fraction was set.
+_ASYNC = re.compile(r"\bAllocation on device ([0-9]{1,4}) would exceed allowed memory\. \(out of memory\)")
+_STATEMENT = re.compile(r"\b[Oo]ut of memory\. " + _REQUEST + "|" + _ASYNC.pattern)
 _PREFIX = re.compile(r"\b([A-Za-z][A-Za-z0-9_]{0,31})(?: backend| error:| runtime error \(2\) :)? out of memory\b")
 _GENERIC = re.compile(r"(?:^|(?<=[:\]\n] )|(?<=\n))Out of memory\. " + _REQUEST)
 _BRACKETED = re.compile(r"\bError \[([A-Z]{2,16})\]: out of memory\b")
@@ -48,19 +50,24 @@ _FIGURES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for name, pattern in (
         ("tried_bytes", r"\bTried to allocate " + _SIZE),
         ("tried_bytes", r"\bRequested size: " + _SIZE),
+        ("tried_bytes", r"\nRequested {1,20}: " + _SIZE),
         ("tried_bytes", r"\b[Oo]ut of memory (?:to allocate|allocating) " + _GROUPED),
         ("total_bytes", _SIZE + r" total capac?i?ty\b"),
         ("total_bytes", r"\bhas a total capac?i?ty of " + _SIZE),
+        ("total_bytes", r"\nDevice limit {1,20}: " + _SIZE),
+        ("free_bytes", r"\nFree \(according to CUDA\): " + _SIZE),
         ("free_bytes", r"\bof which " + _SIZE + r" is free\b"),
         ("free_bytes", _SIZE + r" free(?=[;)])"),
         ("allocated_bytes", _SIZE + r" already allocated\b"),
         ("allocated_bytes", _SIZE + r" is allocated by PyTorch\b"),
+        ("allocated_bytes", r"\nCurrently allocated {1,20}: " + _SIZE),
         ("allocated_bytes", r"\(allocated so far: " + _GROUPED),
         ("reserved_bytes", _SIZE + r" reserved in total by PyTorch\b"),
         ("reserved_unallocated_bytes", _SIZE + r" cached(?=[;)])"),
         ("reserved_unallocated_bytes", _SIZE + r" is reserved by PyTorch but unallocated\b"),
         ("private_pool_bytes", _SIZE + r" allocated in private pools\b"),
         ("allowed_bytes", _SIZE + r" allowed;"),
+        ("allowed_bytes", r"\nPyTorch limit \(set by [^()\n]{1,80}\)\n? {1,40}: " + _SIZE),
         ("allowed_bytes", r"\blimit set to: " + _GROUPED),
     )
 )
@@ -94,9 +101,10 @@ class OomMessage(Record):
     device. ``reserved_unallocated_bytes`` is also the ``cached`` of torch 1.0-1.3. ``tried_absurd`` tells that the
     request was too large to be a number here (``more than 1EB``, or above 2**53 - 1 bytes).
 
-    ``device_name`` is the word in front of "out of memory" (``CUDA``, ``HIP``, ``XPU``, ``MPS`` ...), empty for a
-    device-generic text. A text of our own device is ``simulated`` and never names CUDA here; its one
-    ``Process`` sentence is about this process and therefore fills ``process_in_use_bytes``.
+    ``device_name`` is the word in front of "out of memory" (``CUDA``, ``HIP``, ``XPU``, ``MPS`` ...), ``CUDA`` for the
+    list that only its asynchronous allocator prints, empty for a device-generic text. A text of our own device is
+    ``simulated`` and never names CUDA here; its one ``Process`` sentence is about this process and therefore fills
+    ``process_in_use_bytes``.
     """
 
     KIND: ClassVar[str] = "watcherml.oom-message"
@@ -218,7 +226,10 @@ def _processes(text: str) -> tuple[ProcessUse, ...]:
 
 def _gpu_index(text: str) -> int | None:
     found = _GPU.search(text)
-    return int(found[1] or found[2]) if found else None
+    if found:
+        return int(found[1] or found[2])
+    listed = _ASYNC.search(text)
+    return int(listed[1]) if listed else None
 
 
 def _device_name(text: str) -> str | None:
@@ -227,6 +238,8 @@ def _device_name(text: str) -> str | None:
             return "CUDA"
         if found[1][0].isupper():
             return found[1]
+    if _ASYNC.search(text):
+        return "CUDA"
     bracketed = _BRACKETED.search(text)
     if bracketed:
         return bracketed[1]

@@ -2,7 +2,8 @@
 
 The innermost decisive frame wins. A frame of torch's own files decides by its path and function; checkpointing below
 the autograd engine is recompute, the engine alone is backward. Forward work without gradients is evaluation; so is
-that of a function that says so by its name, and of a model in evaluation mode on batches of another loader.
+that of a model in evaluation mode on batches of another loader. A function's name says so only where nothing shows
+that gradients were on: an objective called ``evaluate`` may train.
 """
 
 from __future__ import annotations
@@ -77,10 +78,14 @@ def _kind_of_forward(
     if "backward" in kinds:
         engine = len(kinds) - 1 - kinds[::-1].index("backward")
         return "recompute" if "checkpointing" in kinds[engine:] else "backward"
-    if grad_enabled is False or any(_EVALUATION_NAME.fullmatch(function) for _, function in outer):
+    if grad_enabled is False:
         return "evaluation"
-    # The flag alone does not tell: pretrained models start in evaluation mode, and some people train them so.
-    return "evaluation" if training is False and other_loader else "forward"
+    named = any(_EVALUATION_NAME.fullmatch(function) for _, function in outer)
+    if named and grad_enabled is None:
+        return "evaluation"
+    # The flag alone does not tell: pretrained models start in evaluation mode, and some people train them so. Nor
+    # does another loader: each trial of a search makes its own, and its model is in training mode.
+    return "evaluation" if other_loader and (training is False or (named and training is None)) else "forward"
 
 
 def _decisive(file: str, function: str) -> str:

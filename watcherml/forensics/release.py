@@ -19,7 +19,7 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType, FunctionType, TracebackType
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType, TracebackType
 from typing import Annotated, Any, ClassVar
 
 import psutil
@@ -35,6 +35,8 @@ from watcherml.simulated.active import format_bytes
 MAX_EXCEPTIONS = 10_000  # of one chain; more is a cycle that ids cannot see
 MAX_KEPT = 10  # holders named in one release
 WORTH_NAMING_BYTES = 2**20  # smaller holders are listed, but not in the sentence
+_WAITS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+_FRAME_OF = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _Left = tuple[Holder, weakref.ref[Any]]
 _LAST = ("last_type", "last_value", "last_traceback", "last_exc")
 
@@ -45,7 +47,8 @@ class Release(Record):
 
     CUDA figures are the reserved bytes of this process over all devices, ``None`` where CUDA is not initialised;
     simulated figures are those of the last simulated device, ``None`` where there is none. ``frames_cleared`` counts
-    frames whose locals were emptied; frames that are still running are left alone. ``kept`` names the biggest
+    frames whose locals were emptied; frames that are still running are left alone, and so are generators and
+    coroutines that wait to go on, which are named in ``kept``. ``kept`` names the biggest
     tensors and arrays that are still held, biggest first.
     """
 
@@ -86,7 +89,9 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     reached = _reached(exc, shell)
     count = len(reached)
     frames = [frame for one in reached for frame in _frames(one.__traceback__)]
-    cleared, left = _clear(frames)
+    suspended = _suspended(frames)
+    cleared, left = _clear(frames, suspended)
+    del suspended
     if not keep_stack:
         _drop(reached, {id(frame) for frame in frames}, shell)
     # The caller's own reference is harmless now; ours must go before the collector runs.
@@ -155,12 +160,33 @@ def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
         traceback = traceback.tb_next
 
 
-def _clear(frames: Iterable[FrameType]) -> tuple[int, list[_Left]]:
-    """Empty the frames; return how many, and what they hold that cannot be emptied."""
+def _suspended(frames: Iterable[FrameType]) -> dict[int, Any]:
+    """Return the generators and coroutines that wait in one of these frames, by the frame's id.
+
+    Such a one caught the failure itself and goes on: to clear its frame would end it.
+    """
+    suspects = {id(frame): frame for frame in frames if frame.f_code.co_flags & _WAITS}
+    if not suspects:
+        return {}
+    found = {}
+    for one in gc.get_referrers(*suspects.values()):
+        for kind, name in _FRAME_OF.items():
+            frame = getattr(one, name) if isinstance(one, kind) else None
+            if frame is not None and id(frame) in suspects:
+                found[id(frame)] = one
+    return found
+
+
+def _clear(frames: Iterable[FrameType], suspended: Mapping[int, Any]) -> tuple[int, list[_Left]]:
+    """Empty the frames but suspended ones; return how many, and what they hold that cannot be emptied."""
     cleared: set[int] = set()
     left: list[_Left] = []
     for frame in frames:
         if id(frame) in cleared:
+            continue
+        if id(frame) in suspended:
+            cleared.add(id(frame))
+            left += _waiting(frame.f_code.co_name, suspended[id(frame)])
             continue
         try:
             frame.clear()
@@ -168,7 +194,14 @@ def _clear(frames: Iterable[FrameType]) -> tuple[int, list[_Left]]:
             continue
         cleared.add(id(frame))
         left += _weak(frame.f_code.co_name, _uncleared(frame))
-    return len(cleared), left
+    return len(cleared - suspended.keys()), left
+
+
+def _waiting(name: str, one: Any) -> list[_Left]:
+    """Return a suspended generator or coroutine as a holder, with nothing in bytes if it holds no large value."""
+    words = f"a suspended {type(one).__name__.replace('_', ' ')}"
+    held = sum(holder.bytes for holder, _ in holders_of({name: one}))
+    return [(Holder(f"{name[:398]}()", held, words), weakref.ref(one))]  # no name that %xdel could take
 
 
 def _uncleared(frame: FrameType) -> Mapping[str, Any]:

@@ -28,6 +28,13 @@ SIMULATED = rule(
 
 MEMORY = (
     rule(
+        "cuda/library_bad_alloc",
+        "runtime MemoryError",
+        "RMM and Thrust raise bad_alloc for device memory; of a pinned pool it is host memory.",
+        r"\bstd::bad_alloc: (?:out_of_memory: CUDA error\b|(?:CUDA error at: [^\n]{0,300})?"
+        r"\bcudaErrorMemoryAllocation:? out of memory)(?![^\n]{0,300}\bpinned)",
+    ),
+    rule(
         "none/host_oom",
         "runtime",
         "The CPU allocator or the system refused host RAM.",
@@ -59,12 +66,13 @@ MEMORY = (
         "The pinned host allocation failed.",
         r"\bfailed to alloc [0-9]+ bytes on host\b",
         r"\b(?:cudaHostAlloc|cuMemHostAlloc|cudaHostRegister|cuMemAllocHost)\w*[^\n]{0,200}\bout of memory\b",
+        r"\bCUDA failure 2: out of memory\b[^\n]{0,600}\bexpr=cudaHostAlloc",
     ),
     rule(
         "none/host_pinned_oom",
         "runtime",
         "The same words from the pinning thread mean host memory.",
-        r"\b(?:CUDA|HIP) error: out of memory\b",
+        r"\b(?:CUDA|HIP) (?:driver )?error: (?:\w+ErrorMemoryAllocation: )?out of memory\b",
         frames=IN_PINNING,
         variant="frames",
     ),
@@ -121,7 +129,21 @@ MEMORY = (
         "cuda/cuda_error_oom",
         "runtime",
         "The runtime's error 2 as torch prints it.",
-        START + "(?:CUDA|HIP) error: out of memory" + END,
+        START + "(?:CUDA|HIP) (?:driver )?error: out of memory" + END,
+    ),
+    rule(
+        "cuda/torch_async_allocator",
+        "torch.OutOfMemoryError",
+        "The allocator of cudaMallocAsync has a text of its own; some traces keep only its begin.",
+        r"\A\s{0,20}Allocation on device(?= [0-9]{1,4} would exceed allowed memory\.|\s*\Z)",
+        START + r"Allocation on device [0-9]{1,4} would exceed allowed memory\. \(out of memory\)",
+    ),
+    rule(
+        "cuda/runtime_oom",
+        "runtime",
+        "Error 2 by its name, or its number as ONNX Runtime prints it.",
+        START + "cudaErrorMemoryAllocation:? out of memory" + END,
+        START + "CUDA failure 2: out of memory" + END,
     ),
     rule(
         "cuda/thc_cuda_runtime_error_2", "runtime", "Error 2 before torch 1.5.", r"\b(?:cuda|hip) runtime error \(2\)"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import PurePath
-from types import FrameType
+from types import FrameType, GetSetDescriptorType, ModuleType
 from typing import Any
 
 from watcherml.forensics.causes.vector import Static
 from watcherml.forensics.origin import globals_of, names_of
 
 MOST_ROOTS = 64
+MOST_OWNERS = 2_000  # objects whose attributes are looked at
 MOST_TENSORS = 200_000  # of all models together
 FRAMES_SHOWN = 40
 TENSORS_SHOWN = 20  # of one frame
@@ -34,7 +36,10 @@ class Live:
 
     @classmethod
     def look(cls, found: list[tuple[FrameType, int]], optimizers: Iterable[Any] = ()) -> Live:
-        """Find the modules and optimizers among the names of the frames, globals of the user's code included."""
+        """Find the modules and optimizers among the names of the frames, globals of the user's code included.
+
+        A trainer that holds both is as common as two names, so attributes of other objects are looked at, one level.
+        """
         torch = sys.modules.get("torch")
         module = getattr(getattr(torch, "nn", None), "Module", None)
         optimizer = getattr(getattr(torch, "optim", None), "Optimizer", None)
@@ -42,6 +47,7 @@ class Live:
             return cls()
         kept: tuple[dict[int, Any], dict[int, Any]] = ({}, {one_id: one for one in optimizers for one_id in [id(one)]})
         searched: set[int] = set()
+        owners: set[int] = set()
         for frame, _ in found:
             places = [names_of(frame)]
             # Globals too: in a notebook the model is one, and backward has no module's frame below it.
@@ -49,9 +55,13 @@ class Live:
             if id(shared) not in searched:
                 searched.add(id(shared))
                 places.append(dict(shared))
-            for value in (one for place in places for one in place.values()):
+            for named in (one for place in places for one in place.values()):
+                values = [named]
+                if id(named) not in owners and len(owners) < MOST_OWNERS and not issubclass(type(named), module):
+                    owners.add(id(named))
+                    values += _attributes(named)
                 # The type is asked, not the value: a proxy answers isinstance() by running code of its own.
-                for kind, into in zip((module, optimizer), kept, strict=True):
+                for value, (kind, into) in product(values, zip((module, optimizer), kept, strict=True)):
                     if issubclass(type(value), kind) and len(into) < MOST_ROOTS:
                         into[id(value)] = value
         return cls(list(kept[0].values()), list(kept[1].values()))
@@ -95,6 +105,21 @@ def frame_tensors(found: list[tuple[FrameType, int]]) -> list[dict[str, Any]]:
     return shown[-FRAMES_SHOWN:]
 
 
+def led_by(micro_batch: int | None, found: list[tuple[FrameType, int]]) -> bool | None:
+    """Tell whether a tensor of the innermost frame that has any begins with the micro-batch; None where not known.
+
+    What is made of such a tensor grows and shrinks with the batch.
+    """
+    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor is None or micro_batch is None or micro_batch < 2:
+        return None
+    for frame, _ in reversed(found):
+        held = [value for value in names_of(frame).values() if issubclass(type(value), tensor)]
+        if held:
+            return True if any(one.dim() and int(one.shape[0]) == micro_batch for one in held) else None
+    return None
+
+
 def models(live: Live) -> list[dict[str, Any]]:
     """Return the outermost models: class, number of parameters, whether in training mode."""
     return [
@@ -105,6 +130,17 @@ def models(live: Live) -> list[dict[str, Any]]:
         }
         for one in live.outermost()[:20]
     ]
+
+
+def _attributes(owner: Any) -> list[Any]:
+    """Return what an object holds in its own dict, without running any of its code."""
+    kind = type(owner)
+    if issubclass(kind, (type, ModuleType, dict)):
+        return []
+    # A proxy's class has a descriptor of its own under this name, which is the user's code.
+    place = next((one.__dict__["__dict__"] for one in kind.__mro__ if "__dict__" in one.__dict__), None)
+    held = place.__get__(owner) if type(place) is GetSetDescriptorType else None
+    return list(held.values()) if type(held) is dict else []
 
 
 def _described(name: str, value: Any) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from watcherml.notebook.panels.base import Panel
 from watcherml.notebook.panels.failure import failure_page
 from watcherml.notebook.pending import Pending
 from watcherml.options import Parser
+from watcherml.store import journal
 
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
@@ -141,7 +142,7 @@ def _record_remembered(
 
 def _take_back(run: record.Run) -> None:
     """Remove what waits beside a store that took nothing: asked again, the failure becomes another run."""
-    for path in run.storage.runs.spool_folder.glob(f"{run.run_id}.*"):
+    for path in journal.files(run.storage.runs.spool_folder, run.run_id):
         path.unlink(missing_ok=True)
 
 

@@ -132,6 +132,7 @@ class Artifacts:
         self._reasons: dict[str, str] = {}
         self._finished = self._told = False
         self._refused: list[Artifact] = []  # by the store, for now
+        self._all: list[Artifact] = []
 
     def log(self, found: Artifact) -> None:
         """Put an artifact on record; a path that was logged before and has not changed since adds nothing.
@@ -144,6 +145,8 @@ class Artifacts:
         small = found.size_bytes <= LARGE_BYTES
         found.at = self._storage.clock()
         found.checksum = self._checksum(found) if small else None
+        with self._lock:
+            self._all.append(found)
         try:
             self._put(found)
         finally:
@@ -159,9 +162,18 @@ class Artifacts:
         """Put on record what the store has refused; raises ``StoreError`` if it still does."""
         while self._refused:
             found = self._refused[0]
+            checksum = found.checksum
             self._write(found)
             with self._lock:
-                self._refused.remove(found)
+                if found.checksum == checksum:  # else it has come meanwhile, and is still to be written
+                    self._refused.remove(found)
+
+    def appear_again(self) -> None:
+        """Count everything as refused: the store is another one, whose rows have other numbers."""
+        with self._lock:
+            for found in self._all:
+                found.row = 0
+            self._refused = list(self._all)
 
     def refused(self) -> list[dict[str, Any]]:
         """Return the rows that the store has refused until now."""
@@ -172,19 +184,19 @@ class Artifacts:
             self._write(found)
         except StoreError:
             with self._lock:
-                if found not in self._refused:
+                if not self._is_refused(found):
                     self._refused.append(found)
             raise
 
+    def _is_refused(self, found: Artifact) -> bool:
+        return any(one is found for one in self._refused)
+
     def _write(self, found: Artifact) -> None:
-        if found.row:
-            if found.checksum is not None:
-                self._storage.runs.set_checksum(found.row, found.checksum)
-        else:
-            row = found.to_row()
-            found.row = self._storage.runs.add_artifact(
-                self.run_id, row["path"], row["size_bytes"], row["sha256"], row["at"]
-            )
+        runs, row = self._storage.runs, found.to_row()
+        number, checksum = found.row, row["sha256"]
+        if number and (checksum is None or runs.set_checksum(number, self.run_id, row["path"], row["at"], checksum)):
+            return
+        found.row = runs.add_artifact(self.run_id, row["path"], row["size_bytes"], checksum, row["at"])
 
     def finish(self, seconds: float, show: bool) -> int:
         """Wait at most ``seconds`` for checksums under way and return how many are left.
@@ -231,12 +243,13 @@ class Artifacts:
     def _do_current(self) -> None:
         found = self._current
         assert found is not None
-        checksum = found.checksum = self._checksum(found)
+        checksum = self._checksum(found)
         with self._lock:
-            self._current = None
+            self._current, found.checksum = None, checksum
             if checksum is not None:
                 self._reasons.pop(found.shown_path, None)
-        if checksum is not None and found not in self._refused:
+            refused = self._is_refused(found)  # then it comes with its checksum later
+        if checksum is not None and not refused:
             self._put(found)
         if self._finished:
             self._tell_reasons()

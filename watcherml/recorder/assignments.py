@@ -151,8 +151,10 @@ def _assigned(name: str, text: str, place: Value, form: str, before: int) -> boo
     value = text[start:end]
     if not quoted:
         value = value.rstrip(".:!?)]") or value
-    if stands_for_nothing(value):
+    if stands_for_nothing(value) or names.is_setting(name, value):
         return False
+    if place.keyed:  # under a name of its own, which may be the name of anything
+        return is_mixed(value) or (rules.is_random(value) and not rules.is_digest(value))
     if not quoted and _is_no_value(name, text, place, form, before, value):
         return False
     if form == "tag" and not text.startswith("</", end):
@@ -164,7 +166,7 @@ def _assigned(name: str, text: str, place: Value, form: str, before: int) -> boo
     if name.lower().endswith("keys") and _SNAKE.fullmatch(value):
         return False  # those of a mapping, under a name such as master_keys
     if value.replace(".", "", 1).replace("-", "", 1).isdigit():
-        return names.may_be_number(name) and len(value) >= 4
+        return names.may_be_number(name, value) and len(value) >= 4
     return not is_path(value) and (quoted or len(value) >= 4) and len(value) >= 2
 
 
@@ -181,7 +183,7 @@ def _is_no_value(name: str, text: str, place: Value, form: str, before: int, val
 def follows_flag(name: str, value: str) -> bool:
     """Tell whether the word after an option of a command line is a secret."""
     if names.naming(name) == "strong":
-        return True
+        return not names.is_setting(name, value)
     number = value.replace(".", "", 1).isdigit()
     return looks_secret(name, value) or (names.is_token(name) and not number and value.lower() not in _PROSE)
 

@@ -6,6 +6,7 @@ reading that is expensive beside the steps is taken less often. Runs of one proc
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections import deque
@@ -22,6 +23,7 @@ MOST_BATCHES = 2_000
 # The first readings are always taken; a later one waits until the steps since the last took this many times its cost.
 ALWAYS = 32
 COST_FACTOR = 100
+_postponed: list[Callable[[], None]] = []  # removals of hooks that stopped while torch called them
 
 
 class Reading(NamedTuple):
@@ -33,12 +35,13 @@ class Reading(NamedTuple):
 
 
 class MemoryLog:
-    """Belongs to one run. After an error of its own it stops listening and tells ``failed`` once."""
+    """Belongs to one run. After an error of its own it hears nothing more and tells ``failed`` once."""
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
         self._undo: list[Callable[[], None]] = []
-        self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._deaf = False
+        self._counts: dict[int, tuple[weakref.ref[Any], int]] = {}  # by identity: an optimizer need have no hash
         self._start: dict[str, int] = {}
         self._start_peak: dict[str, int] = {}
         self._at_failure: dict[str, int] = {}
@@ -65,6 +68,8 @@ class MemoryLog:
         """Read what is held now and listen from now on, also where torch is imported later."""
         if self._undo:
             return
+        _undo_postponed()
+        self._deaf = False
         self._start, self._retries, self._refusals = {}, framework.retries(), framework.refusals()
         for one in readings():
             self._start[one.device], self._start_peak[one.device] = one.allocated, one.peak
@@ -74,9 +79,15 @@ class MemoryLog:
         self._undo.append(batches.listen(self._batch))
 
     def stop(self) -> None:
-        """Listen no longer; what was read stays."""
-        while self._undo:
-            self._undo.pop()()
+        """Listen no longer; what was read stays.
+
+        Called from a hook of an optimizer's step, it leaves ours in torch's list, which torch walks just then, and
+        the next start or stop outside takes it out.
+        """
+        self._deaf = True
+        _postponed.extend(reversed(self._undo))
+        self._undo.clear()
+        _undo_postponed()
 
     def note_failure(self) -> None:
         """Read what is held right after a failure, before the making of a capsule lets Python collect garbage."""
@@ -131,7 +142,7 @@ class MemoryLog:
 
     def optimizers(self) -> list[Any]:
         """Return the optimizers that stepped and are alive."""
-        return list(self._counts)
+        return [alive for one, _ in list(self._counts.values()) if (alive := one()) is not None]
 
     def of_device(self, device: str) -> bool:
         """Tell whether the series are about this device."""
@@ -150,9 +161,19 @@ class MemoryLog:
         self._undo.append(module.register_optimizer_step_post_hook(self._stepped).remove)
         self.watches_steps = True
 
+    def _count(self, optimizer: Any) -> int:
+        key = id(optimizer)
+        known = self._counts.get(key)
+        if known is None or known[0]() is not optimizer:
+            known = weakref.ref(optimizer), 0
+        self._counts[key] = known[0], known[1] + 1
+        return known[1] + 1
+
     def _stepped(self, optimizer: Any, *_: Any) -> None:
+        if self._deaf:
+            return
         try:
-            count = self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
+            count = self._count(optimizer)
             if count <= self.step:
                 return  # another optimizer of the same loop
             self.step = count
@@ -167,6 +188,8 @@ class MemoryLog:
             self._give_up(error)
 
     def _batch(self, loader: object, elements: int) -> None:
+        if self._deaf:
+            return
         try:
             key = self._loaders.number(loader)
             if self.batch_elements and self.batch_elements[-1][0] != key:
@@ -211,8 +234,24 @@ class MemoryLog:
             self.in_step_peak = found.peak - found.allocated
 
     def _give_up(self, error: Exception) -> None:
-        self.stop()
+        self._deaf = True  # the hooks stay until ``stop``: torch is walking through its list of them
         self._failed(error)
+
+
+def _undo_postponed() -> None:
+    if not _in_a_step():
+        while _postponed:
+            _postponed.pop(0)()
+
+
+def _in_a_step() -> bool:
+    """Tell whether torch's code around an optimizer's step is running in this thread."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_filename.replace("\\", "/").endswith("/torch/optim/optimizer.py"):
+            return True
+    return False
 
 
 def reading(cuda_index: int | None) -> Reading | None:

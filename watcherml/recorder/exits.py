@@ -38,6 +38,7 @@ class _Exit:
         self.error: SystemExit | None = None  # a copy: the original keeps frames, and with them the user's memory
         self.reported: BaseException | None = None  # what multiprocessing has printed of a worker that ends
         self._watched: weakref.ref[_Mark] | None = None
+        self._place: tuple[CodeType, int] | None = None  # where the main program was when it was noted
 
     def note(self, original: SystemExit) -> None:
         """Keep the code until it turns out that somebody caught the exception."""
@@ -45,6 +46,19 @@ class _Exit:
         original.__dict__["_watcherml"] = mark
         self.error = SystemExit(original.code)
         self._watched = weakref.ref(mark, self._dropped)
+        frame = _outermost_frame()
+        self._place = None if frame is None else (frame.f_code, frame.f_lasti)
+
+    def of(self, main: FrameType | None) -> SystemExit | None:
+        """Return the exit that the main program was left by, as far as it can be told.
+
+        While somebody still holds the noted one, a later SystemExit may have ended the program: then the main program
+        has come to another instruction since, which does not raise again what was caught.
+        """
+        held = self._watched is not None and self._watched() is not None
+        if not held or main is None or self._place is None or self._place[0] is not main.f_code:
+            return self.error
+        return self.error if main.f_lasti == self._place[1] or _raised_again(main) else None
 
     def _dropped(self, mark: weakref.ref[_Mark]) -> None:
         if mark is self._watched and sys._getframe().f_back is not None:
@@ -112,9 +126,13 @@ class Watch:
         left = None if self._main is None else _left_by_exception(self._main)
         if left is False:
             return NO_FINISH if _is_session() else None
-        if _exit.error is not None:
-            return _exit.error
-        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        error = getattr(sys, "last_exc", None)
+        error = getattr(sys, "last_value", None) if error is None else error
+        if isinstance(error, BaseException) and _has_left(error, self._main):
+            return error  # an exit that was noted came before it: while it was handled, or in vain
+        noted = _exit.of(self._main)
+        if noted is not None:
+            return noted
         if isinstance(error, BaseException):
             return error
         return None if left is None else UNKNOWN_EXIT
@@ -159,12 +177,31 @@ def _outermost_frame() -> FrameType | None:
 
 def _left_by_exception(frame: FrameType) -> bool | None:
     """Tell how a frame that is done was left, by the last instruction it came to; None where that cannot be told."""
+    last = _last_instruction(frame)
+    return None if last is None else not last.startswith("RETURN")
+
+
+def _last_instruction(frame: FrameType) -> str | None:
     import opcode
 
     try:
-        return not opcode.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
+        return opcode.opname[frame.f_code.co_code[frame.f_lasti]]
     except (AttributeError, IndexError):
         return None
+
+
+def _raised_again(frame: FrameType) -> bool:
+    """Tell whether a frame was left by what it had caught: by ``raise`` alone, or behind ``finally``."""
+    last = _last_instruction(frame)
+    return last == "RERAISE" or (last == "RAISE_VARARGS" and frame.f_code.co_code[frame.f_lasti + 1] == 0)
+
+
+def _has_left(error: BaseException, main: FrameType | None) -> bool:
+    """Tell whether an exception that was reported is the one that went through the main program and ended it."""
+    trace = getattr(error, "__traceback__", None) or getattr(sys, "last_traceback", None)
+    if main is None or trace is None or trace.tb_frame is not main:
+        return False
+    return bool(trace.tb_lasti == main.f_lasti) or _raised_again(main)
 
 
 def _note_exits() -> None:

@@ -61,7 +61,7 @@ def find_value(name: str, text: str) -> list[Span]:
 def is_secret_value(name: str, text: str) -> bool:
     """Tell whether a name makes a whole text a secret."""
     said = names.naming(name)
-    if not said or stands_for_nothing(text):
+    if not said or stands_for_nothing(text) or names.is_setting(name, text):
         return False
     if said == "strong":
         return not (is_path(text) and not names.may_be_number(name))

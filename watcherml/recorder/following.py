@@ -68,7 +68,7 @@ class Following:
             if follower.leader is None and not self._is_alone:
                 self._find(ranks.MEET_AFTER_FAILURE_SECONDS)
             self.settle(alone=True)
-        self._safely(lambda: follower.note_failure(self._run.run_id, life.ending_of(error)[1]))
+        self._safely(lambda: follower.note_failure(self._run.run_id, life.judge(error)[1]))
 
     def _find(self, seconds: float) -> None:
         follower, own = self._follower, self._run.run_id

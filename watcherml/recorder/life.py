@@ -31,15 +31,34 @@ _OTHER_INTERRUPTIONS = {("asyncio.exceptions", "CancelledError"), ("bdb", "BdbQu
 def ending_of(error: BaseException) -> tuple[Ending, str]:
     """Return the status and the reason of a run that an exception ends.
 
-    ``sys.exit(0)`` is success; KeyboardInterrupt, a cancelled task, a closed generator and a debugger's quit are
-    interruptions; everything else is a failure, other exit codes included.
+    An exit that ends the process with code 0 (None, 0, False) is success; KeyboardInterrupt, a cancelled task, a closed
+    generator and a debugger's quit are interruptions; everything else is a failure, other exit codes included.
     """
     kind = type(error)
-    if isinstance(error, SystemExit) and (error.code is None or error.code == 0):
+    if isinstance(error, SystemExit) and _is_zero(error.code):
         return "success", "sys.exit(0)"
     if isinstance(error, _INTERRUPTIONS) or (kind.__module__, kind.__name__) in _OTHER_INTERRUPTIONS:
         return "interrupted", kind.__name__
     return "failed", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def judge(error: BaseException) -> tuple[Ending, str]:
+    """Return what ``ending_of`` does; an exception that cannot be looked at is a failure by the name of its type."""
+    try:
+        return ending_of(error)
+    except Exception:  # noqa: BLE001 - a class of the user's that raises when it is looked at
+        return "failed", name_of(type(error))
+
+
+def _is_zero(code: object) -> bool:
+    # As the interpreter has it: 0.0 and numpy's 0 are printed as messages and end the process with code 1. Nothing of
+    # the user's own, such as an __eq__, is called.
+    return code is None or (issubclass(type(code), int) and int.__eq__(code, 0) is True)  # type: ignore[operator]
+
+
+def name_of(kind: type) -> str:
+    """Return the name of a class without asking its metaclass, which may be the user's own."""
+    return str(type.__dict__["__name__"].__get__(kind))
 
 
 class Problems:
@@ -69,7 +88,7 @@ class Problems:
     def note(self, error: Exception) -> None:
         """Count a problem and warn of the first one."""
         words = words_of(error, 2_000)
-        text = f"{type(error).__name__}: {words}"
+        text = f"{name_of(type(error))}: {words}"
         self.count += 1
         if len(self.texts) < _MOST_TEXTS:
             self.texts.append(text)

@@ -29,15 +29,30 @@ _BLOCK = re.compile(r"[|>][+-]?[1-9]?[+-]?[ \t]{0,4}\r?\n")
 _ITEM = re.compile(
     r"[ \t]{0,8}\r?\n(?P<indent>[ \t]{0,40})-[ \t]{1,8}(?![ \t\r\n-])(?![\w.-]{1,40}[ \t]{0,4}:[ \t\r\n])"
 )
+# An expression that ends in a literal: ``os.environ.get("A") or "..."``, ``"a" if debug else "..."``.
+_OTHERWISE = re.compile(
+    r"(?:\((?:[^()\n]|\([^()\n]{0,60}\)){0,80}\)|[^\n;#=,()]|[=!<>]=){0,120}?[ \t)\]\"'](?:or|else|\|\||\?\?)"
+    r"[ \t(]{1,8}(?=[rbfuRBFU]{0,2}\\?[\"'])"
+)
+_CODE_FORMS = ("=", " = ", "entry")
+# ``{"name": "..."``, and what follows it after a comma.
+_KEYED = re.compile(
+    r"[{,][ \t\r\n]{0,40}[rbfuRBFU]{0,2}\\?[\"'][^\"'\n\\]{1,100}\\?[\"'][ \t]{0,4}:[ \t\r\n]{0,40}"
+    r"(?=[rbfuRBFU]{0,2}\\?[\"'])"
+)
 
 
 class Value(NamedTuple):
-    """Characters ``start`` to ``end`` of a text; ``quoted`` if it is a literal, ``whole`` if it is lines of YAML."""
+    """Characters ``start`` to ``end`` of a text.
+
+    ``quoted`` if it is a literal, ``whole`` if it is lines of YAML, ``keyed`` if it is a value of a mapping.
+    """
 
     start: int
     end: int
     quoted: bool = False
     whole: bool = False
+    keyed: bool = False
 
 
 def values_at(text: str, start: int, form: str, long: bool) -> Iterator[Value]:
@@ -51,6 +66,11 @@ def values_at(text: str, start: int, form: str, long: bool) -> Iterator[Value]:
         if blocks:
             yield from blocks
             return
+    if form in (":", *_CODE_FORMS) and text.startswith("{", start):
+        yield from _of_mapping(text, start)
+        return
+    if form in _CODE_FORMS:
+        yield from _otherwise(text, start)
     wrapped = None if form in ("flag", "tag") else _WRAPPED.match(text, start)
     first = _one(text, wrapped.end() if wrapped else start, long)
     yield first
@@ -71,6 +91,33 @@ def values_at(text: str, start: int, form: str, long: bool) -> Iterator[Value]:
         if not last.quoted or (joined and not text.startswith(quote, last.end)):
             return
         yield last
+
+
+def _otherwise(text: str, start: int) -> Iterator[Value]:
+    """Yield the literals that an expression falls back to."""
+    first = _one(text, start, False)
+    position = _closing(text, first) if first.quoted else start
+    for _ in range(4):
+        found = _OTHERWISE.match(text, position)
+        if found is None:
+            return
+        value = _one(text, found.end(), True)
+        if not value.quoted:
+            return
+        yield value
+        position = _closing(text, value)
+
+
+def _of_mapping(text: str, start: int) -> Iterator[Value]:
+    position = start
+    for _ in range(_MAX_ITEMS):
+        key = _KEYED.match(text, position)
+        value = None if key is None else _one(text, key.end(), True)
+        if value is None or not value.quoted:
+            return
+        yield value._replace(keyed=True)
+        rest = text[_closing(text, value) : _closing(text, value) + 40]
+        position = _closing(text, value) + len(rest) - len(rest.lstrip())
 
 
 def rest_of_line(text: str, start: int, end: int) -> int:

@@ -49,4 +49,4 @@ def process_state() -> dict[str, Any]:
 
 def argv() -> list[str]:
     """Return the command line of this process."""
-    return list(sys.argv)
+    return [str(word) for word in getattr(sys, "argv", ())]

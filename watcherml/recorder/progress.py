@@ -27,7 +27,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._verb, self._files, self._bytes = verb, files, size_bytes
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = getattr(sys, "stderr", None) if stream is None else stream
         self._clock = clock
         self._watched = is_watched(self._stream)
         self._next = clock() + _SILENT_SECONDS
@@ -67,22 +67,22 @@ class Progress:
         )
 
     def _write(self, text: str) -> None:
+        if self._stream is None:
+            return
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):
-            self._watched = False  # closed, or its reader is gone
+        except Exception:  # noqa: BLE001 - closed, its reader gone, or an object of the script's own
+            self._watched = False
 
 
 def is_watched(stream: TextIO | None) -> bool:
     """Tell whether a stream is a terminal, or a notebook's output."""
     if stream is None:
         return False
-    if type(stream).__module__.startswith("ipykernel."):
-        return True
     try:
-        return stream.isatty()
-    except (OSError, ValueError):
+        return type(stream).__module__.startswith("ipykernel.") or bool(stream.isatty())
+    except Exception:  # noqa: BLE001 - scripts put objects with nothing but write and flush here
         return False
 
 

@@ -165,16 +165,17 @@ def text(receipt: Mapping[str, Any]) -> str:
 
 def show(receipt: Mapping[str, Any]) -> None:
     """Print the receipt; where the stream cannot spell a character, its escape."""
-    stream = sys.stdout
-    if stream is None or stream.closed:
-        return
+    # Scripts put objects of their own here, often with nothing but write and flush; pythonw has None.
+    stream = getattr(sys, "stdout", None)
     words = f"WatcherML recorded this run.\n{text(receipt)}\n"
-    encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
+        if stream is None or getattr(stream, "closed", False):
+            return
+        encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(words.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except (OSError, ValueError):
-        pass  # a pipe that nobody reads any more; the receipt is in the store
+    except Exception:  # noqa: BLE001 - a pipe that nobody reads any more, or anything; the receipt is in the store
+        return
 
 
 def _metric_lines(metrics: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -84,7 +84,7 @@ class Recording:
         self._safely(self.sampler.stop)
         self.briefly(self.note_device)
         self.briefly(self.sampler.last)
-        show = not self._run.quiet and is_watched(sys.stderr)
+        show = bool(self._safely(lambda: not self._run.quiet and is_watched(sys.stderr)))
         self._safely(lambda: self.artifacts.finish(_ARTIFACTS_TIMEOUT_SECONDS if patient else 0.0, show))
         self.briefly(self.join_facts)
 
@@ -177,13 +177,14 @@ class Recording:
         """Put a run on record whose store has been removed: its row, its facts, and what comes from now on."""
         run, kept = self._run, self._run.storage.runs.kept
         self.on_record = False
+        self.artifacts.appear_again()
         self.add_row()
-        held = kept.to_data(run.run_id)
-        git = held["facts"].get("git")
+        held = kept.of(run.run_id)
+        git = held.facts.get("git")
         if isinstance(git, dict) and git.get("patch"):
             left = {name: value for name, value in git.items() if name not in ("patch", "patch_is")}
-            held["facts"]["git"] = {**left, "patch_omitted": "it went with the store that was removed"}
-        run.storage.runs.supply(run.run_id, held)
+            held.note({"git": {**left, "patch_omitted": "it went with the store that was removed"}}, None)
+        run.storage.runs.supply(run.run_id, kept.to_data(run.run_id))
 
     def note_device(self) -> None:
         """Put on record which device the run used, also one that was entered after it started."""

@@ -21,6 +21,7 @@ from watcherml.recorder import secret_commands as commands
 from watcherml.recorder import secret_names as names
 from watcherml.recorder.assignments import PLACEHOLDER, follows_flag, is_mixed, stands_for_nothing
 from watcherml.recorder.find_secrets import Span, remember
+from watcherml.recorder.redact_rules import is_digest, is_plain_word, is_random
 
 __all__ = ["PLACEHOLDER", "findings", "placeholder", "redact_argv", "redact_config", "redact_text", "remember"]
 
@@ -94,7 +95,7 @@ def _without(text: str, spans: Sequence[Span]) -> str:
 
 def _cleaned(value: Any, path: str, name: str, secret: bool, paths: list[str]) -> Any:
     if isinstance(value, Mapping):
-        return _cleaned_mapping(value, path, secret or names.holds_secrets_only(name), paths)
+        return _cleaned_mapping(value, path, name, secret or names.holds_secrets_only(name), paths)
     if isinstance(value, list):
         value = _without_options(value)
         return [
@@ -102,7 +103,9 @@ def _cleaned(value: Any, path: str, name: str, secret: bool, paths: list[str]) -
             for index, item in enumerate(value)
         ]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if names.naming(name) == "strong" and names.may_be_number(name):
+        # A mapping of secrets may count or configure them as well, in small numbers.
+        listed = secret and isinstance(value, int) and abs(value) >= 1_000
+        if listed or (names.naming(name) == "strong" and names.may_be_number(name, str(value))):
             paths.append(path)
             return "[redacted]"
         return value
@@ -114,7 +117,9 @@ def _cleaned(value: Any, path: str, name: str, secret: bool, paths: list[str]) -
     return cleaned
 
 
-def _cleaned_mapping(value: Mapping[str, Any], path: str, secret: bool, paths: list[str]) -> dict[str, Any]:
+def _cleaned_mapping(
+    value: Mapping[str, Any], path: str, parent: str, secret: bool, paths: list[str]
+) -> dict[str, Any]:
     named = _named(value)
     made: dict[str, Any] = {}
     for key, item in value.items():
@@ -124,16 +129,32 @@ def _cleaned_mapping(value: Mapping[str, Any], path: str, secret: bool, paths: l
             shown += "'"
         if shown != key or PLACEHOLDER.search(key):
             paths.append(where)
-        made[shown] = _cleaned(item, where, named if named and key.lower() == "value" else key, secret, paths)
+        made[shown] = _cleaned(item, where, _name_in(parent, key, item, named), secret, paths)
     return made
 
 
 def _redact_value(name: str, text: str) -> str:
     if finder.is_secret_value(name, text):
-        if not PLACEHOLDER.search(text):
+        if not PLACEHOLDER.search(text) and _is_worth_remembering(name, text):
             remember((text,))
         return placeholder(text)
     return redact_text(_without(text, finder.find_value(name, text)))
+
+
+def _is_worth_remembering(name: str, text: str) -> bool:
+    # An ``access_key`` may be the name of a column: what looks like a word stays where it has another name.
+    if names.may_be_number(name) or finder.is_key(text):
+        return True
+    return is_mixed(text) and not is_plain_word(text)
+
+
+def _name_in(parent: str, key: str, item: Any, named: str) -> str:
+    """Return the name that an entry of a mapping is judged by."""
+    if named and key.lower() == "value":
+        return named
+    joined = names.of_entry(parent, key)
+    made = isinstance(item, str) and len(item) >= 16 and (is_random(item) or is_digest(item))
+    return joined if joined and made else key
 
 
 def _named(value: Mapping[str, Any]) -> str:
@@ -183,7 +204,7 @@ def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, str, l
         for key, item in value.items():
             where = join_path(path, key)
             yield where, "", key, []
-            inner = "password" if only else named if named and key.lower() == "value" else key
+            inner = "password" if only else _name_in(name, key, item, named)
             yield from _leaves(item, where, inner)
     elif isinstance(value, list):
         found = _options(value)

@@ -64,6 +64,11 @@ def is_wordy(value: str) -> bool:
     return len(parts) >= 2 and plain >= 0.6 * sum(map(len, parts))
 
 
+def is_plain_word(value: str) -> bool:
+    """Tell whether a text is one word with or without a number behind it, as in ``resnet50``."""
+    return _PLAIN_PART.fullmatch(value) is not None
+
+
 def is_digest(value: str) -> bool:
     """Tell whether a text is a hash, a commit or a UUID."""
     bare = value.partition(":")[2] if value.startswith(("sha256:", "sha1:", "md5:")) else value

@@ -143,7 +143,7 @@ class Run:
         """
         if self.status != "running" or not self._mine:
             return
-        status, reason = life.ending_of(error)
+        status, reason = life.judge(error)
         try:
             if status == "failed":
                 self.record_failure(error)
@@ -172,8 +172,7 @@ class Run:
             port = self._on_failure
             self._recording.briefly(lambda: port(self, error))
         else:
-            facts = {"failure": life.failure_facts(error)}
-            self._recording.briefly(lambda: self.storage.runs.note(self.run_id, facts))
+            self._recording.briefly(lambda: self.storage.runs.note(self.run_id, {"failure": life.failure_facts(error)}))
 
     def __enter__(self) -> Run:
         self.entered = True
@@ -332,7 +331,7 @@ class Run:
         if status == "success":
             made = self._recording.briefly(self._recording.receipt)
             if made is not None and not self.quiet:
-                receipts.show(made)
+                self._safely(lambda: receipts.show(made))
 
     def _at_exit(self) -> None:
         if self.status == "running" and self._mine:

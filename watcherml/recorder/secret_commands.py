@@ -12,6 +12,7 @@ from watcherml.recorder.assignments import is_mixed, is_path
 from watcherml.recorder.redact_rules import Rule, is_digest, is_random
 
 _GAP = r"(?:[ \t]{1,8}|\\?[\"'],[ \t\r\n]{0,8}\\?[\"'])"
+_ALONE = r"(?:\.exe)?(?=[ \t]|\\?[\"'])"  # the program is a word, not the scheme of http://...
 _WORDS = r"[^\n;|&]{0,300}?"  # of the same command
 _WORD = r"\\?[\"']?(?P<s>(?<=')[^'\n\\]{1,300}(?=')|(?<=\")[^\"\n\\]{1,300}(?=\")|[^\s\"'\\]{1,300})"
 _AFTER_COLON = r"\\?[\"']?[^\s:\"'\\/]{0,100}:(?P<s>[^\s\"'\\]{1,300})"
@@ -19,7 +20,7 @@ _AFTER_COLON = r"\\?[\"']?[^\s:\"'\\/]{0,100}:(?P<s>[^\s\"'\\]{1,300})"
 
 def _option(programs: str, option: str, value: str = _WORD, before: str = "") -> Rule:
     words = ("login",) if "login" in before else tuple(programs.split("|"))
-    return Rule("command_line", words, rf"(?<![\w.-])(?:{programs})\b{before}{_WORDS}{_GAP}{option}{value}")
+    return Rule("command_line", words, rf"(?<![\w.-])(?:{programs}){_ALONE}{before}{_WORDS}{_GAP}{option}{value}")
 
 
 COMMANDS = (

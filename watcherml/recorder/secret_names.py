@@ -28,7 +28,7 @@ _ALONE = words_of(
     " storepass keypass passwort kennwort motdepasse contrasena wachtwoord senha"
 )
 _BEFORE_KEY = words_of(
-    "api access secret private signing encryption decryption auth account master license deploy"
+    "api access secret private signing encryption decryption auth account master deploy neptune"
     " subscription admin app openai anthropic azure wandb comet kaggle hf huggingface gemini google"
     " groq mistral cohere together replicate stripe twilio sendgrid mailgun datadog langsmith langfuse pinecone"
     " deepspeed_api rapid nvidia ngc fernet ssh pgp gpg"
@@ -77,7 +77,10 @@ _WEAK = words_of(
 _WEAK_PAIRS = {("session", "id"), ("secret", "id"), ("secret", "text"), ("access", "code"), ("security", "code")}
 _STRONG_PAIRS = {("de", "passe"), ("seed", "phrase"), ("recovery", "phrase")}
 _ACCESS = words_of("token auth authorization credential pass pw pat otp bearer")
-_NUMERIC = words_of("password passwd passphrase passcode pwd psw")
+_NUMERIC = words_of("password passwd passphrase passcode")
+_SHORT = words_of("pwd psw pw")  # names of hyperparameters as well
+_FRACTION = re.compile(r"[-+]?(?:[0-9]{0,20}\.[0-9]{0,20}(?:[eE][-+]?[0-9]{1,3})?|[0-9]{1,3}(?:[eE][-+]?[0-9]{1,3})?)")
+_PARTS = words_of("key api")  # of a mapping that is named after a service
 # A name that asks or counts has an answer for its value: ``has_password``, ``num_secrets``.
 _QUESTIONS = words_of(
     "is has use uses needs need require requires allow show hide num n max min count ask prompt check"
@@ -129,10 +132,23 @@ def header_of(name: str) -> str:
     return "Authorization" if last in ("auth", "authorization") else "Cookie" if last == "cookie" else ""
 
 
-def may_be_number(name: str) -> bool:
-    """Tell whether a number under this name is a secret."""
+def may_be_number(name: str, number: str = "") -> bool:
+    """Tell whether a number under this name is a secret; ``pwd`` and ``psw`` are for whole ones of 4 digits or more."""
     words = _words(name)
-    return bool(words) and words[-1] in _NUMERIC
+    if not words:
+        return False
+    return words[-1] in _NUMERIC or (words[-1] in ("pwd", "psw") and number.isdigit() and len(number) >= 4)
+
+
+def is_setting(name: str, value: str) -> bool:
+    """Tell whether a value is what a hyperparameter with the name of a secret has: ``pwd`` 0.5, ``psw`` 2.0."""
+    return name.lstrip("-").lower() in _SHORT and _FRACTION.fullmatch(value) is not None
+
+
+def of_entry(parent: str, key: str) -> str:
+    """Return what an entry of a mapping is called with its parent's name, if together they name a key; else nothing."""
+    joined = f"{parent}_key"
+    return joined if key.lower() in _PARTS and naming(joined) == "strong" else ""
 
 
 def holds_secrets_only(name: str) -> bool:

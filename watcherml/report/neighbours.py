@@ -56,8 +56,8 @@ def since_sentence(neighbours: Neighbours | None) -> str:
     return f"{text}. {changed_sentence(near.difference, 'Since then')}"
 
 
-def changed_sentence(difference: Difference, since: str) -> str:
-    """Return the most suspicious changes as one sentence."""
+def changed_sentence(difference: Difference, since: str, *, failed: bool = True) -> str:
+    """Return the most suspicious changes as one sentence; ``failed`` tells whether a failure judged them."""
     count = len(difference.changes) + difference.left_out
     if not count:
         return f"{since} nothing that was recorded has changed."
@@ -65,7 +65,8 @@ def changed_sentence(difference: Difference, since: str) -> str:
     causes = [one for one in difference.changes if one.area != "metrics"]
     named = [one for one in lines_of(causes) if one.suspicion >= WORTH_NAMING][:3]
     if not named:
-        return f"{since} {plural(count, 'fact')} changed, none of them suspicious for a failure like this."
+        text = f"{since} {plural(count, 'fact')} changed"
+        return f"{text}, none of them suspicious for a failure like this." if failed else f"{text}."
     words = ", ".join(_arrow(one) for one in named)
     rest = count - len(named)
     return f"{since} changed: {words}" + (f", and {plural(rest, 'less suspicious fact')}." if rest else ".")
@@ -110,13 +111,14 @@ def parts_words(parts: Sequence[Part]) -> str:
 def comparison_headline(found: Comparison) -> str:
     """Return what differs between two runs and what to look at first."""
     pair = f"{one_line(found.first.run_id, 96)} ({found.first.status}) → {one_line(found.second.run_id, 96)}"
-    return f"{pair} ({found.second.status}). {changed_sentence(found.difference, 'From the first to the second')}"
+    words = changed_sentence(found.difference, "From the first to the second", failed=bool(found.judged_by))
+    return f"{pair} ({found.second.status}). {words}"
 
 
 def side_words(found: Comparison, which: str) -> str:
     """Return one side of a comparison on a line."""
     one = found.first if which == "first" else found.second
-    origin = ", recorded elsewhere" if one.origin == "imported" else ""
+    origin = {"imported": ", recorded elsewhere", "0.1": ", recorded by WatcherML 0.1"}.get(one.origin, "")
     step = "" if one.last_step is None else f", last step {format_count(one.last_step)}"
     return f"{one.run_id}: {one.status}, started {format_time(one.started_at)}{step}{origin}"
 

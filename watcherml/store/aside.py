@@ -7,21 +7,41 @@ the file is reserved when the run starts.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import sqlite3
 from binascii import a2b_base64
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from watcherml.platform import write_atomically
+from watcherml.store import journal
 
 ROOM, ENDING = ".room", ".ending"
 ROOM_BYTES = 1 << 16
 FORMAT = 1
 # What is left out, one after the other, where the document is larger than its room.
 _LARGEST_FIRST = ("blobs", "facts", "artifacts", "capsules", "run")
+
+_LARGEST_BYTES = 64 << 20
+_LARGEST_INTEGER = 2**63 - 1  # what an INTEGER column holds
+_LATEST_SECONDS = 1e11
+_ENDED = ("success", "failed", "interrupted", "killed")
+# What an ending may hold of a table's columns, the run's id besides.
+_COLUMNS = {
+    "runs": {
+        "project", "role", "campaign_id", "trial_id", "status", "started_at", "heartbeat_at", "pid", "process_started",
+        "boot_id", "config", "lossy_paths", "redacted_paths", "device",
+    },
+    "artifacts": {"path", "size_bytes", "sha256", "at"},
+    "capsules": {"digest", "failure_class", "subkind", "sentence", "created_at", "document"},
+}  # fmt: skip
+_JSON_COLUMNS = {"config": dict, "lossy_paths": list, "redacted_paths": list, "device": dict, "document": dict}
+# What an ending that does not fit the store is met with. It stays where it is.
+UNFIT = (sqlite3.Error, ValueError, TypeError, KeyError, ArithmeticError, RecursionError)
 
 Document = dict[str, Any]
 
@@ -101,33 +121,118 @@ def _fitting(document: Document, size: int) -> bytes:
 
 def endings(folder: Path) -> list[Path]:
     """Return the endings that wait in a spool folder."""
-    try:
-        with os.scandir(folder) as found:
-            return sorted(Path(one.path) for one in found if one.name.endswith(ENDING))
-    except OSError:
-        return []
+    return journal.files(folder, None, ENDING)
 
 
 def read(path: Path) -> Document | None:
-    """Return an ending; None for a file that is damaged or from a later version, which stays where it is."""
+    """Return an ending; None for a file that is damaged or from a later version, which stays where it is.
+
+    Anybody who may write into the folder can put a file there: it is believed only as far as its name goes, and its
+    run's id, which becomes part of names of files, is checked first.
+    """
     try:
-        found = json.loads(path.read_bytes())
-        whole = found["format"] == FORMAT and isinstance(found["run_id"], str) and isinstance(found["end"], dict)
-    except (OSError, ValueError, KeyError, TypeError):
+        with journal.open_regular(path) as stream:
+            if os.fstat(stream.fileno()).st_size > _LARGEST_BYTES:
+                return None
+            found = json.loads(stream.read())
+        return found if found["format"] == FORMAT and _is_named(path, found["run_id"]) and _is_whole(found) else None
+    except (OSError, *UNFIT):
         return None
-    return found if whole else None
+
+
+def _is_named(path: Path, run_id: object) -> bool:
+    from watcherml.sealed.fields import RunId
+
+    if not isinstance(run_id, str) or not get_args(RunId)[1].holds(run_id):
+        return False
+    return re.fullmatch(rf"{re.escape(run_id)}\.[0-9]+-[0-9a-f]+\{ENDING}", path.name) is not None
+
+
+def _is_whole(found: Document) -> bool:
+    end, rows = found["end"], {name: found.get(name) or [] for name in ("artifacts", "capsules", "blobs")}
+    if not isinstance(end, dict) or end.keys() != End.__required_keys__ or not _is_number(end["at"]):
+        return False
+    step = end["last_step"]
+    return (
+        end["status"] in _ENDED
+        and isinstance(end["reason"], str)
+        and (step is None or (type(step) is int and _is_number(step, _LARGEST_INTEGER)))
+        and all(isinstance(found.get(name) or {}, dict) for name in ("facts", "device"))
+        and all(isinstance(one, list) for one in rows.values())
+        and (not found.get("run") or _is_row("runs", found["run"], found["run_id"]))
+        and all(_is_row(table, row, found["run_id"]) for table in ("artifacts", "capsules") for row in rows[table])
+        and all(len(blob) == 3 and all(isinstance(text, str) for text in blob) for blob in rows["blobs"])
+    )
+
+
+def _is_number(value: object, most: float = _LATEST_SECONDS) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and abs(value) <= most  # type: ignore[arg-type]
+
+
+def _is_row(table: str, row: Any, run_id: str) -> bool:
+    if not isinstance(row, dict) or not row.keys() <= _COLUMNS[table] | {"run_id"}:
+        return False
+    if row.get("run_id", run_id) != run_id or (table == "runs" and row.keys() != _COLUMNS[table] | {"run_id"}):
+        return False
+    for name, kind in _JSON_COLUMNS.items():
+        if row.get(name) is not None and not isinstance(json.loads(row[name]), kind):
+            return False
+    return all(value is None or isinstance(value, str) or _is_number(value, _LARGEST_INTEGER) for value in row.values())
 
 
 def journals(path: Path, run_id: str) -> frozenset[Path]:
     """Return the journals of the process that put an ending aside: it writes them no more."""
-    process = path.name.removeprefix(f"{run_id}.").partition("-")[0]
-    return frozenset(one for one in path.parent.glob(f"{run_id}.{process}-*") if one.suffix != ENDING)
+    process = _pid_of(path)
+    found = journal.files(path.parent, run_id)
+    return frozenset(one for one in found if one.suffix != ENDING and _pid_of(one, run_id) == process)
+
+
+def _pid_of(path: Path, run_id: str = "") -> str:
+    return path.name.removeprefix(f"{run_id or journal.run_of(path)}.").partition("-")[0]
+
+
+def take(connection: sqlite3.Connection, path: Path, document: Document) -> None:
+    """Put what an ending holds on record, inside the caller's transaction; doing it twice changes nothing.
+
+    A run that has ended otherwise stays as it is. Raises ValueError for an ending that is not the run's own: for a run
+    of another store, and for a trial if it was not its process that wrote the file.
+    """
+    run_id, end, row = document["run_id"], document["end"], document.get("run")
+    known = connection.execute(
+        "SELECT status, end_reason, ended_at, origin, pid, campaign_id, trial_id FROM runs WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    if known is None:
+        if row and row["status"] != "running":
+            raise ValueError("a run is put on record as running")
+        pid, campaign_id, trial_id = (row["pid"], row["campaign_id"], row["trial_id"]) if row else (None, None, None)
+    else:
+        status, reason, ended_at, origin, pid, campaign_id, trial_id = tuple(known)
+        if origin != "here":
+            raise ValueError("an imported run does not end here")
+        if status not in ("running", "killed") and (status, reason, ended_at) != (
+            end["status"],
+            end["reason"],
+            end["at"],
+        ):
+            return
+    if campaign_id is not None or trial_id is not None:
+        own = connection.execute(
+            "SELECT 1 FROM trials WHERE trial_id = ? AND campaign_id = ? AND run_id = ?",
+            (trial_id, campaign_id, run_id),
+        ).fetchone()
+        if own is None or str(pid) != _pid_of(path):
+            raise ValueError("this is not the trial's own ending")
+    apply(connection, run_id, document)
 
 
 def apply(connection: sqlite3.Connection, run_id: str, document: Mapping[str, Any]) -> None:
     """Put on record what a store had refused, inside the caller's transaction; doing it twice changes nothing."""
-    if document.get("run"):
-        insert(connection, "runs", document["run"], "OR IGNORE")
+    row = document.get("run")
+    if row:
+        if row["run_id"] != run_id:
+            raise ValueError("the row of another run")
+        if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
+            insert(connection, "runs", row)
     for digest, media_type, text in document.get("blobs") or ():
         connection.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (digest, media_type, a2b_base64(text)))
     merge(connection, run_id, document.get("facts") or {}, document.get("device"))
@@ -159,11 +264,11 @@ def merge(
         connection.execute("UPDATE runs SET device = ? WHERE run_id = ?", (json.dumps(dict(device)), run_id))
 
 
-def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any], conflict: str = "") -> None:
-    """Insert a row; ``conflict`` is what SQLite writes between INSERT and INTO."""
+def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
+    """Insert a row, whose keys are names of columns that the caller vouches for."""
     columns = ", ".join(row)
     marks = ", ".join("?" for _ in row)
-    connection.execute(f"INSERT {conflict} INTO {table} ({columns}) VALUES ({marks})", tuple(row.values()))
+    connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", tuple(row.values()))
 
 
 def _once(
@@ -175,4 +280,4 @@ def _once(
             f"SELECT 1 FROM {table} WHERE run_id = ? AND {same}", (run_id, *(row[key] for key in keys))
         ).fetchone()
         if known is None:
-            insert(connection, table, {"run_id": run_id, **row})
+            insert(connection, table, {**row, "run_id": run_id})

@@ -5,26 +5,54 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
+from watcherml.store.gate import outside
 from watcherml.store.header import read_header
 from watcherml.store.patience import Wait, seconds_left
 
 # SQLite's own wait cannot be called off; a wait for a lock is many short ones.
 _TURN_MILLISECONDS = 100
+# Where the wait is a sleep of our own, so that a fork need not wait with it.
+_SHORT_TURN_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.25
 _ROOM_BYTES = 2**17  # what a write-ahead log and its shared memory need at least
 
 T = TypeVar("T")
 
 
-def open_file(path: Path, options: str) -> sqlite3.Connection:
-    """Open a database file with the options of a SQLite URI, which have to name a ``mode`` other than ``rwc``."""
+def open_file(path: Path, options: str, seconds: float | None = None) -> sqlite3.Connection:
+    """Open a database file with the options of a SQLite URI, which have to name a ``mode`` other than ``rwc``.
+
+    SQLite waits ``seconds`` for a lock, by default as long as this thread may.
+    """
     uri = f"{path.as_uri()}?{options}"
-    connection = sqlite3.connect(uri, uri=True, timeout=seconds_left(), isolation_level=None)
+    timeout = seconds_left() if seconds is None else seconds
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None)
     connection.row_factory = sqlite3.Row
     return connection
+
+
+def begin(connect: Callable[[float], sqlite3.Connection]) -> sqlite3.Connection:
+    """Return a connection in a write transaction, waiting for other writers as long as this thread may.
+
+    ``connect`` opens one that waits so many seconds for a lock. Between two turns none is open, and the process may be
+    forked.
+    """
+
+    def turn() -> sqlite3.Connection:
+        connection = connect(_SHORT_TURN_SECONDS)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds_left())}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return retry_busy(turn, step_out=True)
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
@@ -35,10 +63,11 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA busy_timeout = {usual}")
 
 
-def retry_busy(call: Callable[[], T], seconds: float | None = None) -> T:
+def retry_busy(call: Callable[[], T], seconds: float | None = None, *, step_out: bool = False) -> T:
     """Call again while SQLite says busy; its own timeout does not cover a change of the journal mode.
 
-    Waits ``seconds`` at most, and never longer than this thread may wait for a lock.
+    Waits ``seconds`` at most, and never longer than this thread may wait for a lock. ``step_out`` lets the process be
+    forked between two calls: for a ``call`` that leaves no connection open when it fails.
     """
     wait, pause = Wait(seconds), 0.005
     while True:
@@ -53,8 +82,9 @@ def retry_busy(call: Callable[[], T], seconds: float | None = None) -> T:
         else:
             wait.end(answered=True)
             return done
-        time.sleep(pause)
-        pause = min(pause * 2, 0.25)
+        with outside() if step_out else nullcontext():
+            time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
 def is_busy(error: sqlite3.OperationalError) -> bool:

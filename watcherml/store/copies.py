@@ -78,9 +78,7 @@ def signature(path: Path, spool_folder: Path) -> Signature:
 
 def pending_runs(spool_folder: Path) -> list[str]:
     """Return the ids of runs that have spool files."""
-    # RUN.PID.SERIAL.points, RUN.PID.jsonl or RUN.PID.ending, and a run's id may hold dots.
-    parts = {".points": 3, ".jsonl": 2, aside.ENDING: 2}
-    return sorted({one.name.rsplit(".", parts[one.suffix])[0] for one in _spool_files(spool_folder)})
+    return sorted({run_id for one in _spool_files(spool_folder) if (run_id := journal.run_of(one)) is not None})
 
 
 def current_copy(path: Path, spool_folder: Path) -> sqlite3.Connection:
@@ -112,21 +110,16 @@ def _take_endings(copy: sqlite3.Connection, spool_folder: Path) -> None:
             continue
         copy.execute("SAVEPOINT ending")
         try:
-            aside.apply(copy, document["run_id"], document)
+            aside.take(copy, path, document)
             aside.close(copy, document["run_id"], **document["end"])
-        except (sqlite3.Error, ValueError, TypeError, KeyError):
+        except aside.UNFIT:
             copy.execute("ROLLBACK TO ending")  # one that does not fit must not hide the others
         copy.execute("RELEASE ending")
 
 
 def _fold(copy: sqlite3.Connection, spool_folder: Path, run_id: str) -> None:
-    copy.execute("SAVEPOINT points")
-    try:
-        # final: a record that is not finished must not hide those after it, and this copy is not kept.
-        journal.fold(copy, spool_folder, run_id, final=frozenset(spool_folder.glob(f"{run_id}.*")))
-    except OSError:
-        copy.execute("ROLLBACK TO points")  # files of somebody else; what is in the database is still shown
-    copy.execute("RELEASE points")
+    # final: a record that is not finished must not hide those after it, and this copy is not kept.
+    journal.fold(copy, spool_folder, run_id, final=frozenset(journal.files(spool_folder, run_id)))
 
 
 def memory_copy(path: Path) -> sqlite3.Connection:
@@ -191,7 +184,4 @@ def _to_memory(source: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _spool_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(one for one in folder.iterdir() if one.suffix in (".points", ".jsonl", aside.ENDING))
-    except OSError:
-        return []
+    return journal.files(folder, None, ".points", ".jsonl", aside.ENDING)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from watcherml.errors import NotAStore, StoreError
 from watcherml.platform import make_private_dir
 from watcherml.store import gate
-from watcherml.store.connect import begin_immediate, enter_wal, is_busy, is_full, leave_wal, open_file
+from watcherml.store.connect import begin, begin_immediate, enter_wal, is_busy, is_full, leave_wal, open_file
 from watcherml.store.filesystem import Place, place_of
 from watcherml.store.header import Header, beside, read_header, what_it_is
 from watcherml.store.kept import Kept
@@ -143,13 +143,12 @@ class Database:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             self._prepare()
-            connection = self._connect()
+            connection = begin(self._connect)
         except OSError as error:
             raise StoreError("cannot write the store", got=str(error), remedy=_WRITE_REMEDY) from error
         except sqlite3.DatabaseError as error:
             raise explain(error, self.path) from error
         try:
-            begin_immediate(connection)
             yield connection
             connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
@@ -348,10 +347,14 @@ class Database:
             if not is_busy(error):
                 raise
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = open_file(self.path, "mode=rw")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if self.plain else 'NORMAL'}")
+    def _connect(self, seconds: float | None = None) -> sqlite3.Connection:
+        connection = open_file(self.path, "mode=rw", seconds)
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self.plain else 'NORMAL'}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 

@@ -54,6 +54,15 @@ class _Gate:
             self._close_files()
             self.changed.notify_all()
 
+    def step_out(self) -> bool:
+        """Go out for a while; returns False, and stays, for a thread that is inside several blocks or in none."""
+        me = threading.get_ident()
+        with self.changed:
+            if self.inside.get(me) != 1:  # an outer block may have a transaction open
+                return False
+        self.leave()
+        return True
+
     def let_go(self, descriptor: int) -> None:
         """Close a descriptor now or when the last one inside goes out."""
         with self.changed:
@@ -105,6 +114,21 @@ def inside() -> Iterator[None]:
         yield
     finally:
         gate.leave()
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """Let forks pass for the block, in which this thread sleeps.
+
+    Its operation has no connection open then: what SQLite remembers of one, a child would take for locks of its own.
+    """
+    gate = _gate
+    out = gate.step_out()
+    try:
+        yield
+    finally:
+        if out:
+            gate.enter()
 
 
 @contextmanager

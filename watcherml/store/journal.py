@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from watcherml.platform import pid_runs
 from watcherml.store.spool import HAS_STEP, HEADER, MARK_AT, RECORD, AppendSpool, MappedSpool, Spool
@@ -19,6 +20,12 @@ from watcherml.store.spool import HAS_STEP, HEADER, MARK_AT, RECORD, AppendSpool
 _CHUNK_BYTES = 1 << 18
 _MAX_STEP = 2**63 - 1  # what an INTEGER column holds
 # SQLite stores a NaN as NULL, which no other point is.
+# Parts of a file's name after the run's id, which may hold dots itself.
+_PARTS = {".points": 3, ".names": 2, ".jsonl": 2, ".room": 2, ".ending": 2}
+_LARGEST_PID = 2**31 - 1
+# What a file that is none of ours, or damaged, is met with. Not OperationalError: that is the database's trouble.
+_ODD = (OSError, ValueError, TypeError, ArithmeticError, RecursionError, sqlite3.IntegrityError,
+        sqlite3.InterfaceError, sqlite3.ProgrammingError)  # fmt: skip
 _INSERT = f"INSERT INTO metrics (at, value, step, key) VALUES (?1, ?2, CASE WHEN ?5 & {HAS_STEP} THEN ?3 END, ?4)"
 
 
@@ -27,16 +34,47 @@ def open_spool(folder: Path, run_id: str, plain: bool) -> Spool:
     return AppendSpool(folder, run_id) if plain else MappedSpool(folder, run_id)
 
 
+def files(folder: Path, run_id: str | None = None, *suffixes: str) -> list[Path]:
+    """Return the journals, rooms and endings in a folder, by default all: regular files, links and pipes are none."""
+    try:
+        with os.scandir(folder) as found:
+            regular = [Path(one.path) for one in found if one.is_file(follow_symlinks=False)]
+    except OSError:
+        return []
+    wanted = suffixes or tuple(_PARTS)
+    return sorted(one for one in regular if one.suffix in wanted and (run_id is None or run_of(one) == run_id))
+
+
+def run_of(path: Path) -> str | None:
+    """Return the id of the run that a file in the folder of journals is named after."""
+    parts = path.name.rsplit(".", _PARTS.get(path.suffix, 0))
+    return parts[0] if len(parts) > 2 and all(parts) else None
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; raises OSError also for what is no regular file, and never waits for a pipe."""
+    flags = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY", "O_CLOEXEC"))
+    stream = os.fdopen(os.open(path, os.O_RDONLY | flags), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(f"{path.name} is no regular file")
+    return stream
+
+
 def finished(folder: Path, run_id: str) -> frozenset[Path]:
     """Return the files of a run that nobody writes any more: this process's own, and those of processes that are gone.
 
     A child may go on logging after its parent has ended the run, and a run may be called dead by mistake; what a living
     process writes is never taken away.
     """
-    found = [path for suffix in ("points", "names", "jsonl", "room") for path in folder.glob(f"{run_id}.*.{suffix}")]
+    found = files(folder, run_id, ".points", ".names", ".jsonl", ".room")
     pids = {path: path.name.removeprefix(f"{run_id}.").partition(".")[0].partition("-")[0] for path in found}
-    running = {pid: pid.isdecimal() and int(pid) != os.getpid() and pid_runs(int(pid)) for pid in set(pids.values())}
+    running = {pid: pid.isdecimal() and _runs(int(pid)) for pid in set(pids.values())}
     return frozenset(path for path in found if not running[pids[path]])
+
+
+def _runs(pid: int) -> bool:
+    return 0 < pid <= _LARGEST_PID and pid != os.getpid() and pid_runs(pid)
 
 
 def discard(folder: Path, run_id: str) -> None:
@@ -45,26 +83,49 @@ def discard(folder: Path, run_id: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def fold(connection: sqlite3.Connection, folder: Path, run_id: str, *, final: frozenset[Path] = frozenset()) -> int:
+def fold(
+    connection: sqlite3.Connection,
+    folder: Path,
+    run_id: str,
+    *,
+    final: frozenset[Path] = frozenset(),
+    odd: set[Path] | None = None,
+) -> int:
     """Move a run's new points into the metrics table, inside the caller's transaction; returns how many.
 
     A record that is being written stops its file until the next call. In the files of ``final`` nobody writes any more:
-    there, what was never finished is passed over.
+    there, what was never finished is passed over. A file that cannot be understood stays as it is and hides no other:
+    it is added to ``odd``.
     """
     moved = 0
-    for path in sorted(folder.glob(f"{run_id}.*.points")):
-        moved += _fold_points(connection, path, run_id, path in final)
-    for path in sorted(folder.glob(f"{run_id}.*.jsonl")):
-        moved += _fold_lines(connection, path, run_id)
+    for path in files(folder, run_id, ".points", ".jsonl"):
+        connection.execute("SAVEPOINT journal")
+        try:
+            if path.suffix == ".points":
+                moved += _fold_points(connection, path, run_id, path in final)
+            else:
+                moved += _fold_lines(connection, path, run_id)
+        except _ODD:
+            connection.execute("ROLLBACK TO journal")
+            if odd is not None:
+                odd.update((path, _names_of(path)))
+        connection.execute("RELEASE journal")
     return moved
+
+
+def _names_of(path: Path) -> Path:
+    return path.with_name(f"{path.name.rsplit('.', 2)[0]}.names")
 
 
 def _fold_points(connection: sqlite3.Connection, path: Path, run_id: str, final: bool) -> int:
     start = max(_folded(connection, run_id, path.name), RECORD.size)
     position, moved = start, 0
-    with path.open("rb") as stream:
-        if stream.read(RECORD.size) != HEADER:
-            return 0  # killed between making the file and its first byte, or not ours
+    with open_regular(path) as stream:
+        header = stream.read(RECORD.size)
+        if not header.strip(b"\0"):
+            return 0  # killed between making the file and its first byte
+        if header != HEADER:
+            raise ValueError(f"{path.name} does not begin like a journal")
         stream.seek(start)
         while data := stream.read(_CHUNK_BYTES):
             data = data[: len(data) - len(data) % RECORD.size]
@@ -87,7 +148,7 @@ def _fold_points(connection: sqlite3.Connection, path: Path, run_id: str, final:
 
 def _insert(connection: sqlite3.Connection, rows: Iterable[Any], run_id: str, path: Path) -> int:
     source = _source(connection, run_id, path.name.removeprefix(f"{run_id}.").partition(".")[0])
-    _learn_names(connection, source, path.with_name(f"{path.name.rsplit('.', 2)[0]}.names"))
+    _learn_names(connection, source, _names_of(path))
     return _add(connection, rows, run_id, source)
 
 
@@ -118,16 +179,19 @@ def _learn_names(connection: sqlite3.Connection, source: int, path: Path) -> Non
     known = connection.execute("SELECT COUNT(*) FROM metric_names WHERE source_id = ?", (source,)).fetchone()[0]
     try:
         # What follows the last line end is the start of a name whose writer was killed; no point has it.
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except OSError:
+        with open_regular(path) as stream:
+            lines = stream.read().split(b"\n")[:-1]
+    except FileNotFoundError:
         lines = []  # the process was killed before its first name, so before its first point
     new = [(source, key, json.loads(line)) for key, line in enumerate(lines) if key >= known]
+    if not all(isinstance(name, str) for _, _, name in new):
+        raise ValueError(f"{path.name} holds what is no name")
     connection.executemany("INSERT INTO metric_names (source_id, key, name) VALUES (?, ?, ?)", new)
 
 
 def _fold_lines(connection: sqlite3.Connection, path: Path, run_id: str) -> int:
     start = _folded(connection, run_id, path.name)
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         stream.seek(start)
         data = stream.read()
     end = data.rfind(b"\n") + 1
@@ -152,10 +216,10 @@ def _parsed(lines: list[bytes], names: dict[str, int]) -> Iterator[tuple[float, 
         try:
             name, value, step, at = json.loads(line)
             name.encode("utf-8")
-            if step is not None and abs(step) > _MAX_STEP:
+            if (step is not None and (not isinstance(step, int) or abs(step) > _MAX_STEP)) or at != at:
                 continue
             yield float(at), float(value), step or 0, names.setdefault(name, len(names)), 1 if step is None else 3
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
             continue  # torn by a full disk, or not ours; its neighbours are whole and must not be lost with it
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 # More than this of stored bytes is not kept: a patch is seldom larger.
@@ -63,16 +64,22 @@ class Kept:
         held = self.of(run_id)
         return bool(held.facts_refused or held.capsules or self._blobs)
 
-    def settled(self, run_id: str) -> None:
-        """Note that the store has taken what it had refused."""
+    def settled(self, run_id: str, document: Mapping[str, Any]) -> None:
+        """Note that the store has taken a document; what it refused meanwhile is still kept."""
         held = self.of(run_id)
-        held.facts_refused, held.capsules = False, []
-        self._blobs.clear()
+        if (held.facts, held.device) == (document.get("facts"), document.get("device")):
+            held.facts_refused = False
+        for capsule in document.get("capsules") or ():
+            with suppress(ValueError):
+                held.capsules.remove(capsule)
+        for digest, _, _ in document.get("blobs") or ():
+            self._blobs.pop(digest, None)
 
     def to_data(self, run_id: str) -> dict[str, Any]:
         """Return what is kept as plain JSON values: ``facts``, ``device``, ``capsules`` and ``blobs``."""
         held = self.of(run_id)
         blobs = [
-            [digest, media, b2a_base64(data, newline=False).decode()] for digest, (media, data) in self._blobs.items()
+            [digest, media, b2a_base64(data, newline=False).decode()]
+            for digest, (media, data) in list(self._blobs.items())
         ]
         return {"facts": dict(held.facts), "device": held.device, "capsules": list(held.capsules), "blobs": blobs}

@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from watcherml.sealed.fields import CampaignId, Count, Digest, Items, Line, Name, RunId, Text, Timestamp
 from watcherml.sealed.record import Record
+from watcherml.store.aside import ENDING
 from watcherml.store.database import Database
 from watcherml.store.gate import inside
 from watcherml.store.portable import digests_in
@@ -204,6 +205,8 @@ def orphans(connection: sqlite3.Connection, store: Path, is_gone: Callable[[int]
         found += [path for path in _entries(store / top) if path.name not in known]
     runs = _column(connection, "SELECT run_id FROM runs")
     for path in _entries(store / "spool"):
+        if path.suffix == ENDING:
+            continue  # one that nobody has taken may be from a later version, and all that is known of its run
         run_id, pid = _journal_of(path)
         with suppress(OSError):
             old = time.time() - path.stat().st_mtime > _JOURNAL_SECONDS

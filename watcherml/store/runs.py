@@ -112,7 +112,7 @@ class Runs:
 
         with self._database.writing() as connection:
             aside.apply(connection, run_id, document)
-        self.kept.settled(run_id)
+        self.kept.settled(run_id, document)
 
     @property
     def endings_wait(self) -> bool:
@@ -133,9 +133,9 @@ class Runs:
             run_id, end = document["run_id"], document["end"]
             try:
                 with self._database.writing() as connection:
-                    aside.apply(connection, run_id, document)
+                    aside.take(connection, path, document)
                 self.end(run_id, **end, closed=aside.journals(path, run_id))
-            except (ValueError, TypeError, KeyError, StoreError):
+            except (*aside.UNFIT, StoreError):
                 continue  # one that does not fit must not hide the others
             path.unlink(missing_ok=True)
             found.append(run_id)
@@ -159,9 +159,11 @@ class Runs:
         from watcherml.store import aside, journal
 
         done = journal.finished(self.spool_folder, run_id) | closed
+        odd: set[Path] = set()
         with self._database.writing() as connection:
             aside.close(connection, run_id, status, reason, at, last_step)
-            journal.fold(connection, self.spool_folder, run_id, final=done)
+            journal.fold(connection, self.spool_folder, run_id, final=done, odd=odd)
+        done -= odd
         # Only now are the points safe; a file that outlives a crash here has been folded and is not folded again.
         for path in done:
             path.unlink(missing_ok=True)
@@ -309,10 +311,14 @@ class Runs:
             })  # fmt: skip
             return int(connection.execute("SELECT last_insert_rowid()").fetchone()[0])
 
-    def set_checksum(self, row: int, sha256: str) -> None:
-        """Add the checksum of a file that took its time."""
+    def set_checksum(self, row: int, run_id: str, path: str, at: float, sha256: str) -> bool:
+        """Add the checksum of a file that took its time; False if the row is not that file's, as in another store."""
         with self._database.writing() as connection:
-            connection.execute("UPDATE artifacts SET sha256 = ? WHERE artifact_id = ?", (sha256, row))
+            found = connection.execute(
+                "UPDATE artifacts SET sha256 = ? WHERE artifact_id = ? AND run_id = ? AND path = ? AND at = ?",
+                (sha256, row, run_id, path, at),
+            )
+            return found.rowcount > 0
 
     def artifacts(self, run_id: str) -> list[Row]:
         """Return a run's artifact references."""

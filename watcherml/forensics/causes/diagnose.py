@@ -28,7 +28,7 @@ def diagnose(vector: Vector) -> Diagnosis:
     if explained:
         status = "diagnosed" if len(explained) == 1 else "ambiguous"
         # The step's own tensors are what is left when nothing else explains it.
-        sufficient, found = explained, [one for one in found if one.cause.id not in REST]
+        sufficient, found = explained, [one for one in found if one.cause.id not in REST or _beside(vector, one)]
     else:
         status = "insufficient_evidence" if missing_fields(vector, found) else "capacity_bound"
     lists = {
@@ -52,6 +52,11 @@ def _findings(vector: Vector) -> list[Finding]:
     alone = [one.cause.id for one in first if one.judgement == "sufficient" and one.cause.id in guards.DECIDE_ALONE]
     found = first if alone else [one for family in _FAMILIES for one in family.findings(vector)]
     return sorted(found, key=lambda one: ORDER.index(one.cause.id))
+
+
+def _beside(vector: Vector, one: Finding) -> bool:
+    """Tell whether the step's own tensors count beside what explains it: kept while the optimizer steps, they do."""
+    return vector.phase == "optimizer" and one.judgement in ("contributing", "unknown")
 
 
 def missing_fields(vector: Vector, found: list[Finding]) -> list[str]:
@@ -94,7 +99,8 @@ def ruled_out(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
     if diagnosis.status != "diagnosed":
         return ()
     cause = diagnosis.sufficient[0]
-    helping = supported_by(tuple(one.id for one in diagnosis.contributing))
+    open_rest = [one for one in diagnosis.unknown if one.id in REST]  # not measured, so not ruled out
+    helping = supported_by(tuple(one.id for one in (*diagnosis.contributing, *open_rest)))
     return tuple(
         (name, cause.id, f"{cause.id} ({cause.name}) rules it out: {why}.")
         for name, why in ruled_out_by(cause.id)
@@ -114,7 +120,7 @@ def refuses(diagnosis: Diagnosis) -> str:
 def control_only(diagnosis: Diagnosis) -> str:
     """Return why nothing but the unchanged configuration is tried, or an empty string.
 
-    So it is where every sufficient cause lies outside the configuration and one of them may be gone in a fresh process.
+    So it is where every sufficient cause lies outside the configuration and one of them may be gone in another hour.
     """
     ids = [one.id for one in diagnosis.sufficient]
     outside_of_it = bool(ids) and all(one in REFUSES + CONTROL_ONLY for one in ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watcherml.forensics.causes.history import trend
+from watcherml.forensics.causes.history import even_sizes, trend
 from watcherml.forensics.causes.thresholds import EVALUATION_BATCHES, LEAK_RISING
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.causes.weigh import Finding, excluded, pool, unknown
@@ -44,8 +44,19 @@ def _outputs(vector: Vector) -> Finding:
         return unknown("C16b", f"Not measured: the memory after {EVALUATION_BATCHES} or more batches of evaluation.")
     growth = max(0, seen.growth)
     words = f"evaluation kept {amount(max(0, int(seen.slope)))} of each batch, {amount(growth)} so far"
-    return pool(vector, "C16b", growth, holds=seen.rising >= LEAK_RISING, lacking="", held=words,
+    holds = None if seen.rising >= LEAK_RISING else False
+    # Batches sorted by length, the shortest first, take more each time without anything being kept.
+    if holds is None and even_sizes(_sizes(vector)):
+        holds = True
+    return pool(vector, "C16b", growth, holds=holds, held=words, lacking="that its batches are of even size",
                 against="it also gave memory back between batches")  # fmt: skip
+
+
+def _sizes(vector: Vector) -> tuple[int, ...]:
+    """Return the sizes of this evaluation's batches, the failing one last; an earlier one may have had the loader."""
+    sizes, finished = vector.history.batch_elements, vector.evaluation_batches
+    count = (finished if finished else len(vector.history.evaluation)) + 1
+    return sizes[-count:] if len(sizes) >= EVALUATION_BATCHES else ()
 
 
 def _batch(vector: Vector, gradients: Finding, outputs: Finding) -> Finding:

@@ -7,6 +7,8 @@ from itertools import pairwise
 from statistics import median
 
 from watcherml.forensics.causes.thresholds import (
+    EVEN,
+    GROWN,
     LEAK_COLLECTED,
     LEAK_POINTS,
     LEAK_RISING,
@@ -67,7 +69,7 @@ def _leak(vector: Vector) -> Finding:
     if seen.points < LEAK_POINTS and weigh(vector, growth) != "small":
         return unknown("C10", f"In so few steps ({seen.points}) a leak cannot be told; {words}.", growth)
     holds, against = _is_leak(vector, seen)
-    lacking = "what a garbage collection gives back"
+    lacking = "that the batches are of even size, or what a garbage collection gives back"
     return pool(vector, "C10", growth, holds=holds, lacking=lacking, against=against, otherwise="contributing",
                 held=words)  # fmt: skip
 
@@ -75,7 +77,9 @@ def _leak(vector: Vector) -> Finding:
 def _is_leak(vector: Vector, seen: Trend) -> tuple[bool | None, str]:
     if seen.rising < LEAK_RISING:
         return False, f"only {100 * seen.rising:.0f} % of the steps did not shrink"
-    if not _shapes_flat(vector):
+    sizes = vector.history.batch_elements
+    even = even_sizes(sizes) if len(sizes) >= LEAK_POINTS else None
+    if even is False:
         return False, "the batches grew too"
     peak, limit = vector.history.in_step_peak, vector.own_limit
     if peak is not None and limit is not None:
@@ -84,18 +88,21 @@ def _is_leak(vector: Vector, seen: Trend) -> tuple[bool | None, str]:
         near = max(LEAK_STEP_LEAST, int(LEAK_STEP_TOLERANCE * last))
         if steps is None or abs(first + steps - last) > near:
             return False, f"at that pace it would have lasted to step {first + (steps or 0)}, not {last}"
-    if vector.gc_freed is None:
-        return None, ""
-    if vector.gc_freed >= LEAK_COLLECTED * seen.growth:
+    if vector.gc_freed is not None and vector.gc_freed >= LEAK_COLLECTED * seen.growth:
         return False, f"a garbage collection gave back {amount(vector.gc_freed)}"
-    return True, ""
+    # Longer batches leave longer outputs behind, which is what a curriculum does and no leak.
+    return (True if even and vector.gc_freed is not None else None), ""
 
 
-def _shapes_flat(vector: Vector) -> bool:
-    """Tell whether the batches did not grow as the memory did; True where nothing is known of them."""
-    sizes = vector.history.batch_elements
+def even_sizes(sizes: tuple[int, ...]) -> bool | None:
+    """Tell whether batches (elements of each, in order) stayed of one size; None where they are too few to tell."""
     batches = trend(tuple(range(len(sizes))), sizes)
-    return batches is None or batches.growth <= 0.5 * median(sizes)
+    if batches is None:
+        return None
+    typical = median(sizes)
+    if batches.growth > GROWN * typical:
+        return False
+    return True if batches.growth <= EVEN * typical else None
 
 
 def _cycles(vector: Vector) -> Finding:

@@ -34,19 +34,22 @@ def _cap(vector: Vector) -> Finding:
 def _left_over(vector: Vector) -> Finding:
     """What was there at the start and is none of this run's own tensors.
 
-    A model that an earlier cell built for this run is there at the start too, so its bytes are taken off. Where they
-    are not known, only an earlier failure in this process tells a left-over from a model.
+    A model that an earlier cell built for this run, and its optimizer's state, are there at the start too: their bytes
+    are taken off, and where either was not found nothing tells them from a left-over.
     """
     start = vector.at_start
     if start is None:
         return unknown("C5", "Not measured: what was allocated when the run began.")
     own = vector.static.total
     size = max(0, (start if vector.allocated is None else min(start, vector.allocated)) - (own or 0))
-    if vector.earlier_out_of_memory:
-        holds: bool | None = True
-    elif vector.step is None or own is None:
-        holds = None
-    else:
+    holds: bool | None = None
+    if own is None or vector.static.optimizer is None:
+        # At most so much: that it is small says something, that it is large does not.
+        if weigh(vector, size) not in ("small", "enough"):
+            return unknown("C5", f"At most {amount(size)}; not measured: this run's own model and optimizer.", size)
+    elif vector.earlier_out_of_memory:
+        holds = True
+    elif vector.step is not None:
         holds = vector.step == 0
     lacking = "which of it is this run's own model, and whether an earlier failure left it"
     against = "steps were completed beside it"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from watcherml.forensics.causes.vector import Vector
-from watcherml.forensics.causes.weigh import Finding, excluded, pool, unknown
+from watcherml.forensics.causes.weigh import Finding, cause, excluded, pool, unknown, weigh
+from watcherml.forensics.text import amount
 
 
 def findings(vector: Vector) -> list[Finding]:
@@ -14,6 +15,8 @@ def findings(vector: Vector) -> list[Finding]:
 def _step(vector: Vector) -> list[Finding]:
     if vector.phase == "unknown":
         return [unknown(one, "Not measured: in which part of the step it failed.") for one in ("C21", "C22")]
+    if vector.phase == "optimizer":
+        return [_kept(vector), excluded("C22", "It failed in optimizer, where a step's work is done.")]
     if not vector.at_work:
         return [excluded(one, f"It failed in {vector.phase}, where a step has no tensors.") for one in ("C21", "C22")]
     static, held = vector.static.total, vector.allocated
@@ -27,6 +30,22 @@ def _step(vector: Vector) -> list[Finding]:
     if smallest:
         return [excluded("C21", "The micro-batch is 1 and checkpointing is on: see below.", size), last]
     return [plain, last]
+
+
+def _kept(vector: Vector) -> Finding:
+    """What lies beside model, gradients and state in the optimizer's step: a loop that still names its outputs."""
+    static, held = vector.static.total, vector.allocated
+    if static is None or held is None:
+        return unknown("C21", "Not measured: whether tensors of this step are still kept while the optimizer steps.")
+    size = max(0, held - static)
+    if weigh(vector, size) in ("enough", "marginal"):
+        sentence = f"{amount(size)} are neither model nor gradients nor state: a smaller step would leave room."
+        return Finding("contributing", cause("C21", size, sentence))
+    if weigh(vector, size) == "open":
+        return unknown(
+            "C21", f"Not measured finely enough: {amount(size)} are neither model nor gradients nor state.", size
+        )
+    return excluded("C21", f"Only {amount(size)} are neither model nor gradients nor state.", size)
 
 
 def _smallest(vector: Vector) -> bool | None:

@@ -8,6 +8,10 @@ from watcherml.forensics.causes.weigh import Finding, upper
 from watcherml.forensics.text import amount
 
 _SHOWN = 3
+_FULL = 0.9  # of the limit; below it the request was large rather than the rest small
+_RECOVERY = "a recovery tries smaller micro-batches in fresh processes"
+_LOAD = "load the model in a smaller type, keep part of it elsewhere, or take a smaller model or batch"
+_MARK = "mark the part with watcherml.phase(...)"
 
 
 def sentence_of(vector: Vector, status: str, sufficient: list[Finding], lacking: list[str]) -> str:
@@ -33,25 +37,38 @@ def sentence_of(vector: Vector, status: str, sufficient: list[Finding], lacking:
 def _capacity(vector: Vector, sufficient: list[Finding]) -> str:
     short = None if vector.missing is None else vector.missing.middle
     where = f" in {vector.phase}" if vector.phase != "unknown" else ""
-    text = f"{amount(short)} were missing{where}: the device was full of this training's own tensors"
-    text += f" ({amount(vector.allocated)} of {amount(vector.limit)})"
+    text = f"{amount(short)} were missing{where}: {_held(vector)}"
     if sufficient:
         last = sufficient[-1]
         return f"{text}. {upper(last.held)}: {ROWS[last.cause.id].remedy}."
     if vector.at_work:
         return f"{text}: {ROWS['C21'].remedy}."
-    return f"{text}."
+    return f"{text}. Next: {_next(vector)}."
+
+
+def _held(vector: Vector) -> str:
+    figures = f"({amount(vector.allocated)} of {amount(vector.limit)})"
+    full = vector.allocated is None or vector.limit is None or vector.allocated >= _FULL * vector.limit
+    if full or vector.requested is None:
+        return f"the device was full of this training's own tensors {figures}"
+    return f"{amount(vector.requested)} were asked for beside this training's own tensors {figures}"
+
+
+def _next(vector: Vector) -> str:
+    if vector.phase == "load":
+        return _LOAD
+    return f"{_RECOVERY}; {_MARK}" if vector.phase == "unknown" else _RECOVERY
 
 
 def _insufficient(vector: Vector, lacking: list[str]) -> str:
     what = "; ".join(one.rstrip(".") for one in lacking)
+    end = f"Not measured: {what}. Next: {_RECOVERY}{f'; {_MARK}' if vector.phase == 'unknown' else ''}."
     if vector.requested is None and vector.free is None:
-        return f"The failure gives no sizes, so the shortfall is not known. Not measured: {what}."
+        return f"The failure gives no sizes, so the shortfall is not known. {end}"
     if vector.missing is None:
-        return f"The shortfall is not known. Not measured: {what}."
+        return f"The shortfall is not known. {end}"
     where = f" in {vector.phase}" if vector.phase != "unknown" else ""
-    short = amount(vector.missing.middle)
-    return f"{short} were missing{where}, and why cannot be told yet. Not measured: {what}."
+    return f"{amount(vector.missing.middle)} were missing{where}, and why cannot be told yet. {end}"
 
 
 def _device(vector: Vector) -> str:

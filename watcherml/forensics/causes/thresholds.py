@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 
 MIB, GIB = 2**20, 2**30
 
@@ -36,6 +36,9 @@ LEAK_COLLECTED = 0.1
 # More points than this are thinned evenly before the slope is taken: its cost is their square.
 SLOPE_POINTS = 200
 FLAT_POINTS = 2
+# Batches are even where their sizes rose by no more than this share of their median, and grew above the other one.
+EVEN = 0.1
+GROWN = 0.5
 
 # A model is too big by itself where it takes this share of what torch can have.
 STATIC_SHARE = 0.8
