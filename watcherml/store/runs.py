@@ -117,13 +117,15 @@ class Runs:
     @property
     def endings_wait(self) -> bool:
         """Whether a run has put its ending aside."""
+        if not any(self.spool_folder.glob("*.ending")):  # the usual case costs a list of runs no further import
+            return False
         from watcherml.store import aside
 
         return bool(aside.endings(self.spool_folder))
 
     def take_endings(self) -> list[str]:
         """Bring endings that were put aside into the store; returns the ids of their runs."""
-        if not any(self.spool_folder.glob("*.ending")):  # the usual case costs a list of runs no further import
+        if not self.endings_wait:
             return []
         from watcherml.store import aside
 
