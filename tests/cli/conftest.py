@@ -1,4 +1,4 @@
-"""The real program on a real terminal."""
+"""The program in this process, and on a real terminal."""
 
 import os
 import pty
@@ -7,6 +7,8 @@ import sys
 import time
 
 import pytest
+
+from watcherml.cli.main import main
 
 
 @pytest.fixture
@@ -44,5 +46,18 @@ def on_a_terminal():
         os.close(outer)
         assert not waiting, f"never asked: {waiting}; shown: {shown}"
         return code, shown.replace("\r\n", "\n")
+
+    return run
+
+
+@pytest.fixture
+def watcher(storage, capsys):
+    """Return a call that runs a command on the store and returns exit code, output and errors."""
+
+    def run(*words):
+        capsys.readouterr()
+        code = main(list(words))
+        said = capsys.readouterr()
+        return code, said.out, said.err
 
     return run

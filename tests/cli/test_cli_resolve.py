@@ -8,7 +8,6 @@ import pytest
 
 import watcherml
 from watcherml.api.resolve import resolve
-from watcherml.cli.main import main
 from watcherml.errors import InvalidValue
 
 SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
@@ -17,17 +16,6 @@ SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 @pytest.fixture
 def failed(failed_run):
     return failed_run()
-
-
-@pytest.fixture
-def watcher(storage, capsys):
-    def run(*words):
-        capsys.readouterr()
-        code = main(list(words))
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 def document(watcher, *words):

@@ -11,18 +11,6 @@ import stored
 from builders import FAILED_CONFIG, good_trials
 
 import watcherml
-from watcherml.cli.main import main
-
-
-@pytest.fixture
-def watcher(storage, capsys):
-    def run(*words):
-        capsys.readouterr()
-        code = main(list(words))
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -40,19 +40,25 @@ def test_workers_forked_while_a_run_is_being_recorded_record_runs_of_their_own(s
         assert connection.execute("SELECT COUNT(*) FROM metric_points").fetchone()[0] == 3 * 8 * 20
 
 
-def test_a_fork_waits_for_a_thread_inside_and_not_for_ever(tmp_path, monkeypatch):
-    storage = Storage(tmp_path / "s")
-    storage.create()
+def somebody_inside(enter):
+    """Start a thread that stays inside a block of the database; returns it and the event that lets it go."""
     inside, leave = threading.Event(), threading.Event()
 
     def stay():
-        with storage.database.writing():
+        with enter():
             inside.set()
             leave.wait(20)
 
     thread = threading.Thread(target=stay)
     thread.start()
-    inside.wait(5)
+    assert inside.wait(5)
+    return thread, leave
+
+
+def test_a_fork_waits_for_a_thread_inside_and_not_for_ever(tmp_path, monkeypatch):
+    storage = Storage(tmp_path / "s")
+    storage.create()
+    thread, leave = somebody_inside(storage.database.writing)
     monkeypatch.setattr(gate, "_PATIENCE_SECONDS", 0.3)
     began = time.monotonic()
     gate._before()
@@ -104,16 +110,7 @@ def test_a_child_forked_in_the_middle_says_so_and_keeps_its_points_in_the_journa
         pytest.skip("no fork on this system")
     monkeypatch.setattr(gate, "_PATIENCE_SECONDS", 0.2)
     run = watcherml.Run("parent", {}, storage, quiet=True).start()
-    inside, leave = threading.Event(), threading.Event()
-
-    def stay():
-        with storage.database.reading():
-            inside.set()
-            leave.wait(20)
-
-    thread = threading.Thread(target=stay)
-    thread.start()
-    inside.wait(5)
+    thread, leave = somebody_inside(storage.database.reading)
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

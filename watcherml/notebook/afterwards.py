@@ -17,7 +17,6 @@ from watcherml.notebook.panels.base import Panel
 from watcherml.notebook.panels.failure import failure_page
 from watcherml.notebook.pending import Pending
 from watcherml.options import Parser
-from watcherml.store import journal
 
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
@@ -107,7 +106,7 @@ def _record_pending(session: Session, pending: Pending, project: str | None, con
         )  # fmt: skip
     except BaseException:
         run.interrupt("its failure could not be put on record")
-        _take_back(run)
+        run.storage.runs.drop_waiting(run.run_id)  # asked again, the failure becomes another run
         raise
     run.interrupt(seen.failure.exception_type, status="failed")
     return run
@@ -129,7 +128,7 @@ def _record_remembered(
         try:
             capsule = data.capsule(run.storage, run.run_id)
         except StoreError:
-            _take_back(run)
+            run.storage.runs.drop_waiting(run.run_id)  # asked again, the failure becomes another run
             raise
         if failures.is_about_memory(classify_exception(error)):
             release, _ = failures.release(session, error)
@@ -138,12 +137,6 @@ def _record_remembered(
         error = None
         if run.status == "running":
             run.interrupt("its failure could not be put on record")
-
-
-def _take_back(run: record.Run) -> None:
-    """Remove what waits beside a store that took nothing: asked again, the failure becomes another run."""
-    for path in journal.files(run.storage.runs.spool_folder, run.run_id):
-        path.unlink(missing_ok=True)
 
 
 def _start(session: Session, project: str | None, config: Any) -> record.Run:

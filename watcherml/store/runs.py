@@ -145,6 +145,13 @@ class Runs:
             found.append(run_id)
         return found
 
+    def drop_waiting(self, run_id: str) -> None:
+        """Remove what waits beside a store that took nothing of a run, its journal included."""
+        from watcherml.store import journal
+
+        for path in journal.files(self.spool_folder, run_id):
+            path.unlink(missing_ok=True)
+
     def end(
         self,
         run_id: str,
