@@ -117,8 +117,12 @@ class Runs:
     @property
     def endings_wait(self) -> bool:
         """Whether a run has put its ending aside."""
-        if not any(self.spool_folder.glob("*.ending")):  # the usual case costs a list of runs no further import
+        try:
+            names = [one.name for one in self.spool_folder.iterdir()]
+        except OSError:
             return False
+        if not any(name.endswith(".ending") for name in names):
+            return False  # the usual case costs a list of runs no further import
         from watcherml.store import aside
 
         return bool(aside.endings(self.spool_folder))
