@@ -15,7 +15,7 @@ from watcherml.planning.rules.allocator import with_environment
 from watcherml.protocol.plan import Source
 from watcherml.protocol.proposal import config_digest
 from watcherml.protocol.request import TrialRequest
-from watcherml.protocol.result import Failure, MeasuredIdentity, Peak, Progress, Trial, TrialResult
+from watcherml.protocol.result import Failure, KnobReading, MeasuredIdentity, Peak, Progress, Trial, TrialResult
 from watcherml.protocol.verdict import Ending, RecoveryChain
 from watcherml.sealed.device import Device
 from watcherml.sealed.floats import whole_floats
@@ -140,6 +140,7 @@ def request(made_plan, role, number, proposal_id=None, **changes):
         "max_steps": {"control": made_plan.control_max_steps, "probe": budget.probe_steps}.get(role),
         "timeout_seconds": 100.0,
         "grace_seconds": 5.0,
+        "changes": None if proposal is None else proposal.changes or None,
     }
     values.update(changes)
     return TrialRequest(**values)
@@ -160,7 +161,7 @@ def result(made_request, outcome="completed", steps=None, **changes):
         "progress": Progress(steps, "optimizer", float(steps)) if good else Progress(0, "none"),
         "peak": Peak(device.kind, "tracker", 60 * MIB, None if device.kind == "simulated" else 70 * MIB),
         "identity": MeasuredIdentity(None, "sha256:" + "e" * 64, None, "gpt", CODE),
-        "knobs": (),
+        "knobs": tuple(KnobReading(one.capability, "not_observable", "") for one in made_request.changes or ()),
         "traits": (),
         "device": device,
         "exit_code": 0 if good else 1,

@@ -18,6 +18,8 @@ _HOMES = {
     "Storage": "watcherml.store.storage",
     "phase": "watcherml.recorder.phase",
     "step": "watcherml.recorder.steps",
+    "identify": "watcherml.recorder.told",
+    "worst_batch": "watcherml.recorder.told",
     # failures
     "CAPSULE_SCHEMA_VERSION": "watcherml.forensics.capsule",
     "classify_text": "watcherml.forensics.classify",
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
     from watcherml.forensics.classify import classify_text as classify_text
     from watcherml.recorder.phase import phase as phase
     from watcherml.recorder.steps import step as step
+    from watcherml.recorder.told import identify as identify
+    from watcherml.recorder.told import worst_batch as worst_batch
     from watcherml.simulated.device import simulated_device as simulated_device
     from watcherml.store.storage import Storage as Storage
 

@@ -76,6 +76,7 @@ def add_contract_flags(parser: argparse.ArgumentParser) -> None:
         ("--max-trials", int, f"trials in all, at most {limits.MAX_TRIALS} (default: {limits.DEFAULT_TRIALS})"),
         ("--max-probe-trials", int, f"control and probes (default: {limits.DEFAULT_PROBES})"),
         ("--max-full-trials", int, f"full trials (default: {limits.DEFAULT_FULL})"),
+        ("--max-parallel-probes", int, "probes at once, one GPU each (default: 1)"),
         ("--probe-steps", int, f"steps of a probe (default: {limits.DEFAULT_PROBE_STEPS})"),
         ("--trial-timeout", float, f"seconds a trial may take (default: {limits.DEFAULT_TRIAL_SECONDS:g})"),
         ("--campaign-timeout", float, f"seconds in all (default: {limits.DEFAULT_CAMPAIGN_SECONDS:g})"),
@@ -97,6 +98,10 @@ def add_policy_flags(parser: argparse.ArgumentParser) -> None:
         ("high-risk", "plan changes of high risk"),
     ):
         group.add_argument(f"--allow-{name}", action="store_true", help=text)
+    group.add_argument("--despite", action="append", default=[], metavar="CAUSE",
+                       help="insist although the diagnosis refuses for this cause; repeat for several")  # fmt: skip
+    group.add_argument("--no-predict", action="store_true",
+                       help="make the plan without predicted peaks (they are made on the simulated device only)")  # fmt: skip
     group.add_argument("--capabilities", metavar="FILE", help="JSON declarations of where controls are; only tighten")
 
 
@@ -154,6 +159,7 @@ def budget(values: argparse.Namespace) -> RecoveryBudget:
         campaign_timeout_seconds=values.campaign_timeout,
         max_gpu_seconds=values.max_gpu_seconds,
         termination_grace_seconds=values.termination_grace,
+        max_parallel_probes=values.max_parallel_probes,
     )
 
 
@@ -165,6 +171,13 @@ def permissions(values: argparse.Namespace) -> InterventionPermissions:
         values.allow_approval_required or values.allow_semantic_changes or values.allow_high_risk
     ):
         raise UsageError("--automatic-only", expected="no --allow-... flag beside it", got="both")
+    if values.despite and not values.allow_approval_required:
+        raise UsageError(
+            "--despite",
+            expected="--allow-approval-required beside it",
+            got="--automatic-only" if values.automatic_only else "a plan in which nothing may be approved",
+            remedy="Add --allow-approval-required: what is tried despite a cause is approved by a person, one by one.",
+        )
     return InterventionPermissions(
         values.allow_approval_required, values.allow_semantic_changes, values.allow_high_risk
     )
@@ -182,6 +195,8 @@ def prepare_options(values: argparse.Namespace) -> dict[str, Any]:
         "control": not values.no_control,
         "python": values.python_executable,
         "secrets": secrets(values),
+        "despite": tuple(values.despite),
+        "predict": not values.no_predict,
     }
 
 

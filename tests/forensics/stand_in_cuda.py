@@ -22,6 +22,7 @@ class Card:
         self.total = 15 * GIB
         self.allocated = self.reserved = self.active = 0
         self.own_other, self.foreign = 400 * MIB, 0
+        self.siblings = {}  # bytes by process id
         self.segments, self.settings, self.traces = [], {"expandable_segments": False}, [[]]
         self.retries = self.ooms = 0
         self.fraction, self.backend = 1.0, "native"
@@ -36,7 +37,7 @@ class Card:
 
     @property
     def free(self):
-        return self.total - self.reserved - self.own_other - self.foreign
+        return self.total - self.reserved - self.own_other - self.foreign - sum(self.siblings.values())
 
     def stats(self, index=0):
         return {
@@ -100,6 +101,8 @@ def tell_nvml(card, library, *, own=True):
     """Bring NVML's numbers up to date; ``own`` says whether it names this process."""
     mine, others = card.reserved + card.own_other, card.foreign
     processes = ([(os.getpid(), mine)] if own else []) + ([(1, others)] if others else [])
+    processes += card.siblings.items()
+    mine += sum(card.siblings.values())
     library.GPUS[:] = [
         {"uuid": UUID, "bus": "0000:00:00.0", "total": card.total, "used": mine + others, "driver": 0,
          "processes": processes}

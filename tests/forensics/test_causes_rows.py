@@ -194,7 +194,7 @@ def test_a_row_of_the_table(cause, judgement, case):
         ),
         ("C5", {"at_start": 0.1, "step": 0, "earlier_out_of_memory": True}, "excluded"),
         ("C21", {"phase": "optimizer", "step": 0, "q": 2.0}, "unknown"),
-        ("C21", {"phase": "optimizer", "step": 0, "q": 2.0, "static": static(parameters=21.5)}, "absent"),
+        ("C21", {"phase": "optimizer", "step": 0, "q": 2.0, "static": static(parameters=21.5)}, "excluded"),
         ("C21", {"phase": "optimizer", "step": 0, "q": 2.0, "static": static(parameters=9.0)}, "contributing"),
     ],
 )

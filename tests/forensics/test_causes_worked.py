@@ -11,7 +11,6 @@ from watcherml.forensics.causes.diagnose import (
     supported_capabilities,
 )
 from watcherml.forensics.causes.history import predicted_step
-from watcherml.forensics.causes.trial import near_limit
 from watcherml.forensics.causes.vector import History, Sizes, Vector
 from watcherml.forensics.oom_message import parse
 from watcherml.forensics.shortfall import Shortfall, shortfall
@@ -184,13 +183,6 @@ def test_slack_is_no_fragmentation_where_expandable_segments_are_on():
     assert judged(changed(case, expandable_segments=False), "C8") == "sufficient"
     assert judged(changed(case, expandable_segments=True), "C8") == "excluded"
     assert judged(changed(case, expandable_segments=False, largest_inactive=2 * GIB), "C26") == "sufficient"
-
-
-def test_a_passing_trial_close_to_the_limit_is_told():
-    assert "2.1 %" in near_limit(gib(22.9), gib(0.6), gib(24.0))
-    assert "3 steps" in near_limit(gib(10), gib(0.6), gib(24.0), (1, 1, 1))
-    assert near_limit(gib(20), gib(0.6), gib(24.0), (0, 1, 0, 1)) == ""
-    assert near_limit(None, gib(0.6), gib(24.0)) is None and near_limit(gib(20), None, gib(24.0)) is None
 
 
 def of_text(text):

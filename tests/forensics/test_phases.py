@@ -13,6 +13,7 @@ import watcherml
 from watcherml.forensics.modes import grad_enabled, module_training
 from watcherml.forensics.origin import chain, frames, names_of
 from watcherml.forensics.phases import phase_of_exception, phase_of_frames
+from watcherml.simulated.device import simulated_device
 
 
 class Boom(RuntimeError):
@@ -396,3 +397,44 @@ def test_a_chain_of_exceptions_ends_even_if_it_goes_in_circles():
     if sys.version_info >= (3, 11):
         group = importlib.import_module("builtins").ExceptionGroup("several", [one, two])
         assert chain(group) == [group, one, two]
+
+
+class Wide(nn.Module):
+    """A block of a model that makes a tensor which does not fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.inner(x).repeat(1_000, 1)
+
+
+def wide_forward(block, x):
+    checkpoint(block, x, use_reentrant=True)
+
+
+def wide_evaluation(block, x):
+    with torch.no_grad():
+        checkpoint(block, x, use_reentrant=True)
+
+
+def wide_with_gradients(block, x):
+    with torch.no_grad(), torch.enable_grad():
+        checkpoint(block, x, use_reentrant=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "phase"),
+    [(wide_forward, "forward"), (wide_evaluation, "evaluation"), (wide_with_gradients, "forward")],
+)
+def test_a_block_under_reentrant_checkpointing_is_what_is_around_it(call, phase):
+    """The simulated device notes the mode at the refusal, which is off inside the block."""
+
+    def refused():
+        with simulated_device("64 KiB"):
+            call(Wide(), torch.ones(4, 64, requires_grad=True))
+
+    error = caught(refused)
+    assert type(error).__name__ == "SimulatedOutOfMemoryError" and error.grad_enabled is False
+    assert phase_of_exception(error) == phase

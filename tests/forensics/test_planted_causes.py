@@ -4,6 +4,7 @@ import gc
 import itertools
 
 import planted
+import planted_more
 import pytest
 
 import watcherml
@@ -55,6 +56,37 @@ def test_the_planted_cause_is_sufficient(storage, name, budget, config, causes):
     assert capsule.diagnosis.sentence in capsule.headline
 
 
+# Program, budget in MiB, what explains it, and what else was planted or is there; nothing of it is called excluded.
+MORE = [
+    ("hook_keeps_activations", 16, ["C10"], []),
+    ("running_loss", 12, ["C10"], []),
+    ("kept_predictions", 12, ["C16b"], []),
+    ("large_evaluation_batch", 16, ["C16c"], []),
+    ("second_step", 22, ["C15b"], []),
+    ("unfrozen_late", 24, ["C15"], []),
+    ("averaged_copy", 16, [], ["C12"]),
+    ("merged_last_batch", 9, ["C17"], []),
+    ("growing_lengths", 5, ["C14", "C17"], []),  # the logits of a long batch are a part of it
+    ("leak_and_long_batch", 24, ["C10"], ["C17"]),
+]
+
+
+@pytest.mark.parametrize(("name", "budget", "causes", "beside"), MORE, ids=[row[0] for row in MORE])
+def test_nothing_else_is_called_the_cause_and_nothing_planted_excluded(storage, name, budget, causes, beside):
+    capsule = fail(storage, getattr(planted_more, name), budget)
+    found = capsule.diagnosis
+    assert [one.id for one in found.sufficient] == causes, (found.to_data(), capsule.headline)
+    assert set(beside) <= {one.id for one in found.contributing}
+    captured = {piece.id for piece in capsule.evidence if piece.status == "present"}
+    for one in (*found.sufficient, *found.contributing, *found.excluded):
+        assert set(one.evidence_ids) <= captured, one.id
+
+
+def test_weights_and_their_copy_that_fill_the_device_are_not_blamed_on_the_step(storage):
+    headline = fail(storage, planted_more.averaged_copy, 16).headline
+    assert "a smaller step alone frees too little" in headline and "make the step smaller" not in headline
+
+
 def test_what_an_earlier_training_left_is_found(storage):
     """Two runs on one device: the first goes well and leaves its model and Adam's state in a global."""
     with simulated_device(32 * MIB) as device:
@@ -77,4 +109,5 @@ def test_a_leak_is_extrapolated_to_the_step_it_failed_at(storage):
     assert list(memory["steps"][:32]) == list(range(1, 33)) and 50 < memory["steps"][-1] <= 100
     growth = [b - a for a, b in itertools.pairwise(memory["allocated_after_step_bytes"])]
     assert min(growth) > 0
+    assert memory["steps"][-1] < capsule.diagnosis.horizon_step <= memory["steps"][-1] + 4
     assert "it does not cure it" in capsule.headline and "260.0 KiB a step" in capsule.headline

@@ -330,6 +330,9 @@ class Cuda:
         self.calls.append(f"reserved {index}")
         return alive(self.refs) * 2**30
 
+    def memory_allocated(self, index: int) -> int:
+        return alive(self.refs) * 2**29
+
     def empty_cache(self) -> None:
         self.calls.append(f"empty with {alive(self.refs)} alive")
 
@@ -428,3 +431,17 @@ def test_a_coroutine_that_caught_the_failure_itself_goes_on_and_is_named() -> No
     with pytest.raises(StopIteration) as ended:
         going.send(None)
     assert ended.value.value == "served"
+
+
+@pytest.mark.parametrize("main", [None, object(), SimpleNamespace(big=1)], ids=["none", "no names", "another object"])
+def test_without_a_main_module_a_release_still_says_what_it_did(main: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedded interpreter, or a program that took ``__main__`` out of ``sys.modules``."""
+    if main is None:
+        monkeypatch.delitem(sys.modules, "__main__")
+    else:
+        monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
+    assert "Cleared" in release_frames(fail(inner_only, [])).sentence
+
+
+def inner_only(refs: list[weakref.ref[Big]]) -> None:
+    raise RuntimeError

@@ -246,3 +246,23 @@ def test_a_batch_of_any_shape_is_counted_and_none_is_an_error():
 
 def test_without_a_device_the_counters_say_nothing():
     assert framework.allocated(0) is None and framework.retries() == {} and device_memory.readings() == []
+
+
+@pytest.mark.parametrize("when", ["before a step", "after a step", "of one optimizer after its step"])
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_run_that_starts_inside_a_hook_counts_from_the_next_step_on(log, when, others):
+    before = (len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks))
+    model, optimizer = net()
+    heard = []
+    registers = {"before a step": optimizers.register_optimizer_step_pre_hook,
+                 "after a step": optimizers.register_optimizer_step_post_hook,
+                 "of one optimizer after its step": optimizer.register_step_post_hook}  # fmt: skip
+    handles = [registers[when](lambda *_: log.start())]
+    handles += [registers[when](lambda *_: heard.append(1)) for _ in range(others)]
+    train(model, optimizer, data(40, 8))
+    for handle in handles:
+        handle.remove()
+    assert len(heard) == 5 * others and not log.problems
+    assert log.watches_steps and log.step == (5 if when == "before a step" else 4)
+    log.stop()
+    assert (len(optimizers._global_optimizer_pre_hooks), len(optimizers._global_optimizer_post_hooks)) == before

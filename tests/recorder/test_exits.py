@@ -119,6 +119,30 @@ def test_a_prompt_that_is_left_has_come_to_the_end_of_nothing(storage, tmp_path)
     assert (row["status"], row["end_reason"]) == ("interrupted", NO_FINISH)
 
 
+def test_what_cells_of_ipython_have_met_does_not_end_the_run_of_the_session(storage, tmp_path, monkeypatch):
+    pytest.importorskip("IPython")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    # An error from before the run, one after it, and an exit that IPython catches; then the person leaves.
+    open_run = f"import sys, watcherml; run = watcherml.init('p', {{}}, {str(storage.path)!r})\n"
+    command = [sys.executable, "-m", "IPython", "--simple-prompt", "--no-confirm-exit", "--no-banner"]
+    for typed in (f"1/0\n{open_run}", f"{open_run}1/0\nsys.exit(3)\n"):
+        subprocess.run(command, cwd=tmp_path, capture_output=True, input=typed, text=True)
+    found = [(row["status"], storage.get_run(row["run_id"])["end_reason"]) for row in storage.list_runs()]
+    assert found == [("interrupted", NO_FINISH)] * 2
+
+
+def test_a_script_that_ipython_executes_fails_with_its_exit_code(storage, tmp_path, monkeypatch):
+    pytest.importorskip("IPython")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    (tmp_path / "train.py").write_text(
+        f"import sys, watcherml\nwatcherml.init('p', {{}}, {str(storage.path)!r})\nsys.exit(4)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", "--no-banner", "train.py"], cwd=tmp_path, capture_output=True
+    )
+    assert (done.returncode, [row["status"] for row in storage.list_runs()]) == (4, ["failed"])
+
+
 @pytest.mark.parametrize("typed", ["", "exit()\n", "x = 1\nexit(0)\n"])
 def test_a_script_that_died_before_its_prompt_has_failed(storage, tmp_path, typed):
     (tmp_path / "train.py").write_text(HEAD + "raise ValueError('boom')")

@@ -60,3 +60,15 @@ def test_a_run_whose_store_is_removed_at_the_very_end_is_on_record(storage):
     shutil.rmtree(storage.path)
     run.finish()
     assert run.problems == [] and Storage(storage.path).get_run(run.run_id)["status"] == "success"
+
+
+def test_a_failure_after_the_store_was_removed_is_on_record_at_once(storage):
+    run = watcherml.init("demo", {"lr": 0.1}, storage)
+    run.join_facts()
+    run._sampler.stop()
+    run._sampler._deliver(*run._sampler.sample())
+    shutil.rmtree(storage.path)
+    run.record_failure(ValueError("boom"))
+    assert run.problems == []
+    assert storage.get_capsule(run.run_id)["failure"]["message"] == "boom"
+    run.finish()

@@ -109,6 +109,7 @@ def diagnosis(text="{}", shortfall=int(10.6 * MIB)):
         unknown=(cause("C4", "another process", None, "Nobody asked the driver."),),
         rules_version=1,
         sentence=text.format("The activations of one batch of 64 need more than the budget leaves."),
+        action=text.format("use a smaller micro-batch with accumulation"),
     )
 
 

@@ -157,3 +157,31 @@ def test_a_fork_while_the_first_facts_are_collected_leaves_no_import_half_done(s
     # In a new process most modules are not loaded yet, and the thread that collects facts loads them at this moment.
     done = subprocess.run([sys.executable, "-c", FRESH, str(storage.path)], capture_output=True, text=True, timeout=100)
     assert done.stdout.splitlines() == [str([[]] * 8), "[]"], done.stderr[-2000:]
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
+@pytest.mark.parametrize("made", [True, False], ids=["a store", "an empty file"])
+def test_a_first_write_that_waits_for_a_lock_keeps_no_fork_waiting(tmp_path, monkeypatch, made):
+    monkeypatch.setenv("WATCHERML_PLAIN_IO", "1")  # where a lock keeps readers out as well
+    if made:
+        Storage(tmp_path / "s").create()
+    path = tmp_path / "s" / "watcherml.db"
+    path.parent.mkdir(exist_ok=True)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    waiting = threading.Thread(target=Storage(tmp_path / "s").create, daemon=True)
+    waiting.start()
+    try:
+        for _ in range(3):
+            time.sleep(0.4)
+            began = time.monotonic()
+            child = os.fork()
+            if child == 0:
+                os._exit(gate._broken_in == os.getpid())
+            assert time.monotonic() - began < 1.9
+            assert os.waitpid(child, 0)[1] == 0, "the child may use a store"
+        assert waiting.is_alive()
+    finally:
+        other.execute("ROLLBACK")
+        waiting.join(20)
+    assert Storage(tmp_path / "s").list_runs() == []

@@ -99,6 +99,23 @@ def _ruled_out_campaign():
     return Campaign(forged, good_trials(forged))
 
 
+# Memory piles up, and would fill the device by itself at step 386.
+LEAKING = planned(source(horizon_step=386))
+
+
+def ran(steps, source="optimizer"):
+    """What a trial of so many steps says of them."""
+    return {"progress": Progress(steps, source, float(steps)), "metrics": {"steps_completed": steps, "val_loss": 0.4}}
+
+
+LEAKING_GOOD = everywhere(good_trials(LEAKING), **ran(386))
+
+
+def _leaking(steps, proposal_id="batch-32x2", source="optimizer"):
+    trials = everywhere(good_trials(LEAKING, proposal_id), **ran(steps, source))
+    return Campaign(LEAKING, trials, (approve(LEAKING, proposal_id),))
+
+
 def _recorded_data(fingerprint):
     made = planned(source(dataset_fingerprint=DIGEST))
     good = good_trials(made)
@@ -124,6 +141,16 @@ def _failure(**changes):
     values = {"failure_class": "simulated_out_of_memory", "subkind": "", "exception_type": "E", "message": "m",
               "requested_bytes": 12 * MIB, "phase": "forward"}  # fmt: skip
     return Failure(**{**values, **changes})
+
+
+BLIND = tuple(KnobReading(name, "not_observable", "no torch")
+              for name in ("micro_batch_size", "gradient_accumulation_steps"))  # fmt: skip
+
+
+def _checkpointing_campaign(peak, role="probe"):
+    """Checkpointing beside the smaller batch, and that batch alone, tried to the end with a peak of 60 MiB."""
+    good = everywhere(good_trials(PLAN, "batch-16x4+checkpointing"), peak=Peak("simulated", "t", peak, None))
+    return simple((*good, trial(PLAN, role, 6, "batch-16x4")))
 
 
 _EASY = {"batch_size": 1, "training_steps": 1}
@@ -159,6 +186,9 @@ FORGED: dict[str, list[Campaign]] = {
     "binding.config": [simple(ask(n, config=_EASY)) for n in range(5)],
     "binding.floats": [simple(ask(n, float_paths=("/batch_size",))) for n in range(5)],
     "binding.environment": [simple(ask(n, environment=_SETTING)) for n in range(5)],
+    "binding.changes": [simple(ask(n, changes=changes)) for n in (1, 2, 3, 4) for changes in (
+        None, PLAN.proposal("batch-16x4").changes, PLAN.proposal("batch-32x2").changes[:1])]
+    + [simple(ask(0, changes=PLAN.proposal("batch-32x2").changes))],
     "binding.entrypoint": [simple(ask(n, entrypoint=TrainingEntrypoint("ent:other"))) for n in range(5)]
     + [simple(ask(4, entrypoint=TrainingEntrypoint("ent:train", "elsewhere")))],
     "binding.progress_metric": [simple(ask(n, progress_metric="epochs")) for n in range(5)],
@@ -192,6 +222,8 @@ FORGED: dict[str, list[Campaign]] = {
         simple(swap(1, outcome="oom")),
         simple(swap(1, outcome="lost")),
         simple(swap(1, peak=None)),
+        simple(swap(1, knobs=())),
+        simple(swap(1, knobs=(KnobReading("micro_batch_size", "not_in_effect", "64"), *BLIND))),
         simple(swap(1, progress=Progress(0, "none"))),
         simple(swap(1, device=CUDA)),
     ],
@@ -199,7 +231,12 @@ FORGED: dict[str, list[Campaign]] = {
     "update": [simple(everywhere(GOOD, traits=("batch_norm",))), simple(swap(4, traits=("batch_norm",)))],
     "knob": [_allocator_campaign(), _allocator_campaign("not_observable"), _allocator_campaign("not_in_effect"),
              _allocator_campaign("in_effect", "not_in_effect"),
-             simple(swap(4, knobs=(KnobReading("micro_batch_size", "not_in_effect", "64"),)))],
+             simple(swap(4, knobs=(KnobReading("micro_batch_size", "not_in_effect", "64"), *BLIND))),
+             *(simple(swap(n, knobs=knobs)) for n in (2, 3, 4) for knobs in (
+                 (), BLIND[:1], BLIND[1:], (KnobReading("micro_batch_size", "in_effect", "32"),),
+                 (*BLIND[:1], KnobReading("precision", "in_effect", "bf16")))),
+             _checkpointing_campaign(60 * MIB), _checkpointing_campaign(58 * MIB),
+             _checkpointing_campaign(70 * MIB, role="full")],
     "outcome": [simple(swap(n, outcome=outcome)) for n in (2, 4) for outcome in
                 ("oom", "training_failed", "contract_error", "timeout", "killed", "exited", "host_oom")]
     + [simple((*GOOD, trial(PLAN, "full", 6, "batch-32x2", outcome="oom")))],
@@ -222,6 +259,8 @@ FORGED: dict[str, list[Campaign]] = {
                         simple(swap(4, metrics={"val_loss": 0.4}))],
     "progress.claim": [simple(swap(4, progress=Progress(50, "optimizer", 51.0),
                                    metrics={"steps_completed": 51.0, "val_loss": 0.4}))],
+    "horizon": [_leaking(50), _leaking(385), _leaking(386, source="claimed"), _leaking(771, "sequence-64"),
+                Campaign(LEAKING, swap(4, LEAKING_GOOD, **ran(385)))],
     "metric": [simple(swap(n, metrics={"steps_completed": 50.0, "val_loss": 0.4500001})) for n in (2, 3, 4)]
     + [simple(swap(4, metrics={"steps_completed": 50.0}))],
     "peak_bytes": [simple(swap(n, peak=Peak("simulated", "t", 80 * MIB + 1, None))) for n in (2, 3, 4)]

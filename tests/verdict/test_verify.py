@@ -14,7 +14,7 @@ from builders import (
     source,
     trial,
 )
-from forged import DIGEST, GOOD, PLAN, ask, everywhere, measured, swap
+from forged import BLIND, CUDA, DIGEST, GOOD, PLAN, ask, everywhere, measured, swap
 
 from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.identity import CodeIdentity
@@ -22,6 +22,7 @@ from watcherml.contract.permissions import InterventionPermissions
 from watcherml.protocol.plan import RuledOut, Trait
 from watcherml.protocol.result import KnobReading, Peak, Progress, Trial
 from watcherml.protocol.verdict import Ending
+from watcherml.verdict.headroom import near_limit
 from watcherml.verdict.rank import rank
 from watcherml.verdict.verify import verify
 
@@ -111,12 +112,70 @@ def test_batch_norm_that_the_plan_named_is_no_news_and_checkpointing_does_not_ca
 
 
 def test_a_control_that_was_read_back_counts_and_one_that_cannot_be_seen_is_not_held_against_a_candidate():
-    read = everywhere(GOOD, knobs=(KnobReading("micro_batch_size", "in_effect", "32"),))
+    read = everywhere(GOOD, knobs=(KnobReading("micro_batch_size", "in_effect", "32 rows"), BLIND[1]))
     verdict = judge(read)
     assert verdict.status == "verified"
-    assert any(check.name == "full: knob.micro_batch_size" and check.outcome == "pass" for check in verdict.checks)
-    unseen = everywhere(GOOD, knobs=(KnobReading("micro_batch_size", "not_observable", ""),))
-    assert judge(unseen).status == "verified"
+    shown = {one.name: one.observed for one in verdict.checks if ": knob." in one.name}
+    assert shown["full: knob.micro_batch_size"] == "32 rows"
+    assert shown["full: knob.gradient_accumulation_steps"] == "not observable: no torch"
+    assert "Whether it took effect could not be observed: gradient_accumulation_steps." in verdict.sentence
+    assert judge(everywhere(GOOD, knobs=BLIND)).status == "verified"
+
+
+def test_a_trial_that_did_not_end_well_is_not_asked_for_its_readings():
+    trials = (GOOD[0], trial(PLAN, "probe", 2, "batch-32x2", outcome="oom", knobs=()))
+    assert not [one for one in judge(trials).checks if "knob" in one.name]
+
+
+def test_a_candidate_that_saves_memory_by_checkpointing_is_verified():
+    from forged import _checkpointing_campaign
+
+    assert judge(_checkpointing_campaign(56 * MIB).trials).status == "verified"
+    alone = everywhere(good_trials(PLAN, "checkpointing"), peak=Peak("simulated", "t", 79 * MIB, None))
+    assert judge(alone).status == "verified"  # nothing like it was tried without
+
+
+def peak(**changes):
+    return Peak("cuda", "t", 60 * MIB, 70 * MIB, **changes)
+
+
+CLOSE = [
+    (peak(), 96, ()),
+    (Peak("simulated", "t", 94 * MIB, None), 96, ("left 2.1 % (2.0 MiB) of the device",)),
+    (Peak("simulated", "t", 94 * MIB, None), None, ()),
+    (Peak("simulated", "t", 97 * MIB, None), 96, ("left less than nothing of the device",)),
+    (peak(limit_bytes=100 * MIB, headroom_bytes=2 * MIB), 96, ("left 2.0 % (2.0 MiB) of the card",)),
+    (peak(limit_bytes=100 * MIB, headroom_bytes=3 * MIB), 71, ()),
+    (peak(limit_bytes=100 * MIB, headroom_bytes=0), None, ("left 0.0 % (0.0 MiB) of the card",)),
+    (peak(retries=9, retrying_steps=1), 96, ()),
+    (peak(retries=3, retrying_steps=3), 96, ("made the allocator retry in 3 consecutive steps",)),
+    (peak(limit_bytes=100 * MIB, headroom_bytes=MIB, retrying_steps=2), 96,
+     ("left 1.0 % (1.0 MiB) of the card", "made the allocator retry in 2 consecutive steps")),
+    (None, 96, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("measured_peak", "budget", "signs"), CLOSE)
+def test_what_comes_close_to_the_limit_is_named(measured_peak, budget, signs):
+    result = trial(PLAN, "full", 1, "batch-32x2", peak=measured_peak).result
+    assert near_limit(result, budget and budget * MIB) == signs
+
+
+def test_what_came_close_to_the_limit_is_ranked_last_and_says_so():
+    made = planned(source(device=CUDA), CUDA, verification=PLAN.contract.verification.replace(max_peak_vram_bytes=None))
+    close = peak(limit_bytes=96 * MIB, headroom_bytes=2 * MIB, retries=3, retrying_steps=3)
+    roomy = peak(limit_bytes=96 * MIB, headroom_bytes=20 * MIB, retries=0, retrying_steps=0)
+    fulls = (trial(made, "full", 3, "batch-32x2", peak=close), trial(made, "full", 6, "batch-16x4", peak=roomy))
+    order = rank(made, (), fulls).order
+    assert [one.proposal_id for one in order] == ["batch-16x4", "batch-32x2"]
+    assert [one.key[0].value for one in order] == [0.0, 1.0]
+    verdict = judge(everywhere(good_trials(made), peak=close), made=made)
+    assert verdict.status == "verified"
+    assert (
+        "It is close to the limit: it left 2.1 % (2.0 MiB) of the card and made the allocator retry in 3 consecutive"
+        in verdict.sentence
+    )
+    assert "close to the limit" not in judge(everywhere(good_trials(made), peak=roomy), made=made).sentence
 
 
 def test_an_allocator_setting_is_verified_only_if_it_was_seen_in_effect():

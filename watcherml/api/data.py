@@ -13,6 +13,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.store.runs import Row
 from watcherml.store.storage import Storage
+from watcherml.trials.logs import with_tails
 from watcherml.trials.measure import OOM_CLASSES
 
 
@@ -47,7 +48,7 @@ def campaigns(
     source_run_id: str | None = None,
     limit: int = 100,
 ) -> list[Row]:
-    """Return campaigns, newest first, with ``lifecycle`` and, for a lost supervisor, the status stopped.
+    """Return campaigns, newest first, with ``lifecycle``, a ``sentence``, and for a lost supervisor the status stopped.
 
     ``limit`` applies after the filters.
     """
@@ -79,7 +80,12 @@ def campaign_parts(storage: Storage, campaign_id: str) -> tuple[RecoveryPlan, li
     ledger = Ledger(storage, campaign_id)
     has_result = storage.audit.campaign(campaign_id)["last_change"] == "ended"
     verdict = RecoveryResult.of_campaign(campaign_id, storage).verdict if has_result else None
-    return ledger.plan(), storage.audit.trials(campaign_id), verdict
+    return ledger.plan(), trials(storage, campaign_id), verdict
+
+
+def trials(storage: Storage, campaign_id: str) -> list[Row]:
+    """Return a campaign's trial rows with ``log_tail``: the last lines that a trial printed that failed unexplained."""
+    return with_tails(storage.path, storage.audit.trials(campaign_id))
 
 
 def events(storage: Storage, campaign_id: str, after: int = 0) -> list[Row]:
@@ -98,6 +104,7 @@ def run(storage: Storage, run_id: str) -> Row:
 
 def capsule(storage: Storage, run_id: str) -> Capsule | None:
     """Return a run's last capsule as a value, None if it has none."""
+    storage.take_endings()
     try:
         document = storage.evidence.capsule(run_id)["document"]
     except NotFound:
@@ -117,10 +124,8 @@ def _with_lifecycle(storage: Storage, row: Row) -> Row:
         return {**row, "lifecycle": "ended"} if row["last_change"] == ENDED else older.unfinished(row)
     state = resume.lifecycle(storage, row["campaign_id"])
     found = {**row, "lifecycle": state}
+    if state != "ended":
+        found["sentence"] = resume.sentence(storage, row["campaign_id"], state)
     if state == "interrupted":
-        found.update(
-            status="stopped",
-            reason_code="supervisor_lost",
-            sentence=f"The supervising process is gone; `watcher resume {row['campaign_id']}` takes the campaign up.",
-        )
+        found.update(status="stopped", reason_code="supervisor_lost")
     return found

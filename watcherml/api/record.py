@@ -57,6 +57,11 @@ def init(
     return Run(project, config, storage).start()
 
 
+def open_runs() -> list[Run]:
+    """Return the person's runs that this process has started and not ended, oldest first."""
+    return [run for run in recorder.open_here() if isinstance(run, Run) and run.role == "user"]
+
+
 def save_capsule(run: recorder.Run, error: BaseException) -> None:
     """Capture the evidence of a failure and store it with the run."""
     from watcherml.forensics.capture import capture  # most runs start and end without a failure

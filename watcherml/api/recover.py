@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from watcherml.api.result import RecoveryResult
+from watcherml.api.telling import OnEvent, Teller
 from watcherml.campaign import resume, source, supervisor
 from watcherml.campaign.ledger import Ledger, Settings
 from watcherml.campaign.prepare import PrepareOptions, check_config, prepare, resolve_root
@@ -26,6 +27,7 @@ from watcherml.sealed.fields import CampaignId
 from watcherml.sealed.record import checked
 from watcherml.store.storage import Storage
 from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint
+from watcherml.trials.logs import with_tails
 
 _LOOK_SECONDS = 0.2
 # A campaign without a supervisor for so long is not about to get one.
@@ -120,6 +122,11 @@ class Campaign:
         return resume.lifecycle(self.storage, self.campaign_id)
 
     @property
+    def sentence(self) -> str:
+        """Where it stands, in a sentence."""
+        return resume.sentence(self.storage, self.campaign_id)
+
+    @property
     def plan(self) -> RecoveryPlan:
         """The plan it runs."""
         return Ledger(self.storage, self.campaign_id).plan()
@@ -129,22 +136,28 @@ class Campaign:
         return self.storage.audit.events(self.campaign_id, after)
 
     def trials(self) -> list[dict[str, Any]]:
-        """Return one row a trial, running ones included."""
-        return self.storage.audit.trials(self.campaign_id)
+        """Return one row a trial, running ones included; ``log_tail`` has the last lines of those that failed."""
+        return with_tails(self.storage.path, self.storage.audit.trials(self.campaign_id))
 
     def stop(self, by: str = "the SDK") -> None:
         """Ask for the campaign's end; does nothing if it has ended."""
         if self.lifecycle == "running":
             resume.request_stop(self.storage, self.campaign_id, by)
 
-    def wait(self, timeout: float | None = None) -> RecoveryResult:
+    def wait(self, timeout: float | None = None, *, on_event: OnEvent | None = None) -> RecoveryResult:
         """Wait for the end and return the result; KeyboardInterrupt passes and the campaign goes on.
 
+        ``on_event`` is called in this thread with each event of the campaign, those from before the call too, in order:
+        a dict with campaign_id, seq (from 1), at (seconds since 1970), type (prepared, started, trial_started,
+        trial_ended, ranked, ended and others), body, and words, one line for a person. An exception of it is one
+        warning, after which it is not called any more; the campaign goes on.
         Raises ``CampaignError`` after ``timeout`` seconds, or if the supervisor was lost or never started.
         """
         began = time.monotonic()
         deadline = None if timeout is None else began + timeout
+        tell = Teller(self.campaign_id, self.events, on_event)
         while (state := self.lifecycle) in ("running", "prepared"):
+            tell.new()
             if deadline is not None and time.monotonic() > deadline:
                 raise CampaignError(
                     f"campaign {self.campaign_id} is still running", expected=f"an end in {timeout:g} s"
@@ -152,9 +165,11 @@ class Campaign:
             if state == "prepared" and time.monotonic() - began > _START_SECONDS:
                 break
             time.sleep(_LOOK_SECONDS)
+        tell.new()
         if state != "ended":
             raise CampaignError(
                 f"campaign {self.campaign_id} has no supervisor ({state})",
+                got=self.sentence,
                 remedy=f"Resume it with `watcher resume {self.campaign_id}`.",
             )
         return self.result()
@@ -182,7 +197,8 @@ def prepare_oom_recovery(
 
     ``secrets`` maps each redacted path of the configuration to ``env:NAME``: trials read the value from that variable,
     which is never stored. ``options`` are the remaining fields of ``PrepareOptions``: max_proposals, declarations,
-    progress_metric, control, python. Raises what ``watcherml.campaign.prepare.prepare`` raises.
+    progress_metric, control, python, and despite, the ids of causes such as "C10" whose refusal is overruled: every
+    proposal then needs approval. Raises what ``watcherml.campaign.prepare.prepare`` raises.
     """
     where = _storage(storage)
     plan = prepare(
@@ -248,16 +264,21 @@ def run_prepared_recovery(
     authorizations: Mapping[str, Authorization] | Iterable[Authorization] = (),
     *,
     project_root: str | os.PathLike[str] = ".",
+    on_event: OnEvent | None = None,
     **options: Any,
 ) -> RecoveryResult:
-    """Run a prepared plan to its end and return the result. KeyboardInterrupt stops the campaign, then passes."""
+    """Run a prepared plan to its end and return the result. KeyboardInterrupt stops the campaign, then passes.
+
+    ``on_event`` is called with each event as ``Campaign.wait`` describes it. ``options`` are the remaining arguments of
+    ``start_recovery``. Raises what ``start_recovery`` and ``Campaign.wait`` raise.
+    """
     storage = preparation.storage
     # Named here, so that an interrupt while the supervisor comes up still knows what to stop.
     name = options.pop("campaign_id", None) or _new_id(preparation)
     try:
-        return start_recovery(
-            preparation, authorizations, project_root=project_root, campaign_id=name, **options
-        ).wait()
+        return start_recovery(preparation, authorizations, project_root=project_root, campaign_id=name, **options).wait(
+            on_event=on_event
+        )
     except KeyboardInterrupt:
         stop_started(name, storage, "Ctrl-C in the SDK call")
         raise
@@ -286,9 +307,13 @@ def recover_from_oom(
     project_root: str | os.PathLike[str] = ".",
     include_approval_required: bool = False,
     storage: Storage | str | os.PathLike[str] | None = None,
+    on_event: OnEvent | None = None,
     **options: Any,
 ) -> RecoveryResult:
-    """Prepare a recovery and run its automatic proposals to the end."""
+    """Prepare a recovery and run its automatic proposals to the end; ``on_event`` as ``Campaign.wait`` describes it.
+
+    What is asked for with ``despite`` is never automatic: prepare it, authorize proposals, and run the prepared plan.
+    """
     preparation = prepare_oom_recovery(
         failed_run_id,
         entrypoint,
@@ -299,7 +324,8 @@ def recover_from_oom(
         storage=storage,
         **options,
     )
-    return run_prepared_recovery(preparation, project_root=project_root, python=options.get("python"))
+    python = options.get("python")
+    return run_prepared_recovery(preparation, project_root=project_root, python=python, on_event=on_event)
 
 
 def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] | None = None) -> Campaign:

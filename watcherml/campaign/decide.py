@@ -1,13 +1,19 @@
 """What runs next, as a pure function of what is on record.
 
 Because nothing else is remembered, a campaign that lost its supervisor is resumed by asking again.
+
+Probes may run at once, in waves: the next wave, or whatever follows, is decided when every probe of the last one has
+ended. So the order in which they end decides nothing, and two campaigns whose probes end differently run the same
+trials. Everything that is not a probe runs alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from watcherml.planning.predict import probing_order
 from watcherml.protocol.authorization import Authorization
+from watcherml.protocol.cost import kept_probes
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.ranking import Ranked
 from watcherml.protocol.request import Role
@@ -18,7 +24,7 @@ from watcherml.verdict.bindings import authority_check
 from watcherml.verdict.control import judge_control
 from watcherml.verdict.eligible import probe_checks, trial_checks
 from watcherml.verdict.rank import rank
-from watcherml.verdict.workload import same_workload
+from watcherml.verdict.workload import workload_changed
 
 
 @dataclass(frozen=True)
@@ -30,8 +36,6 @@ class Next:
 
 
 DECIDED = Ending("decided")
-# From so many probes on, one is kept for the control at the end.
-PROBES_WITH_A_CLOSING_CONTROL = 4
 
 
 def decide(
@@ -48,15 +52,35 @@ def decide(
     place in the budget but proves nothing, so it is run again if there is room. Of a cause that lies outside the
     configuration only the control runs.
     """
+    found = decide_wave(plan, authorizations, rejected, trials)
+    return found if isinstance(found, Ending) else found[0]
+
+
+def decide_wave(
+    plan: RecoveryPlan,
+    authorizations: tuple[Authorization, ...],
+    rejected: frozenset[str],
+    trials: tuple[Trial, ...],
+    lanes: int = 1,
+) -> tuple[Next, ...] | Ending:
+    """Return what ``decide`` returns, as many probes together as there are ``lanes`` and places in the budget.
+
+    ``trials`` have all ended. A wave may hold a probe that turns out not to be needed; it is never more than the
+    contract's probes, and it takes no place from the full trial and its confirmations.
+    """
     state = _State(plan, authorizations, rejected, trials)
     nothing_to_try = not plan.proposals and not plan.runs_control_only
-    if nothing_to_try or not check.all_pass(same_workload(trials)):
+    if nothing_to_try or workload_changed(plan, trials):
         return DECIDED
     if plan.contract.control:
         control = state.control()
         if control is not None:
-            return control
-    return state.probe() or state.full() or state.confirm() or state.closing_control() or DECIDED
+            return control if isinstance(control, Ending) else (control,)
+    probes = state.probes(max(1, lanes))
+    if probes:
+        return probes
+    alone = state.full() or state.confirm() or state.closing_control()
+    return DECIDED if alone is None else (alone,)
 
 
 class _State:
@@ -111,17 +135,20 @@ class _State:
         }
         return [one for one in self.candidates if one in passed and one not in done]
 
-    def probe(self) -> Next | None:
-        allowed = self.plan.contract.budget.max_probe_trials or 0
-        lost = len(self.trials) > len(self.known)  # a lost trial has eaten a place; candidates come first then
-        kept = int(self.plan.contract.control and allowed >= PROBES_WITH_A_CLOSING_CONTROL and not lost)
-        room = self.probes_left > kept and self.total_left > self.confirmations + 1 + kept
+    def probes(self, lanes: int) -> tuple[Next, ...]:
+        """Return the probes that may run now, none where there are survivors enough."""
+        kept = kept_probes(self.plan, lost=len(self.trials) > len(self.known))
+        room = min(self.probes_left - kept, self.total_left - self.confirmations - 1 - kept)
         enough = min(self.full_left, max(0, self.total_left - self.confirmations))
-        if self.plan.contract.probe_candidates == 0 or not room or len(self.waiting()) >= enough:
-            return None
+        if self.plan.contract.probe_candidates == 0 or room < 1 or len(self.waiting()) >= enough:
+            return ()
+        return tuple(Next("probe", one) for one in self.unprobed()[: min(lanes, room)])
+
+    def unprobed(self) -> list[str]:
+        """Return the candidates that no probe has told of yet, in the order in which they are probed."""
         probed = {one.request.proposal_id for one in self.tried("probe")}
         fresh = [one for one in self.candidates if one not in probed]
-        return Next("probe", fresh[0]) if fresh else None
+        return probing_order(self.plan, fresh, self.known)
 
     def full(self) -> Next | None:
         waiting = self.waiting()

@@ -14,6 +14,9 @@ TRIAL_STARTED = "trial_started"
 TRIAL_ENDED = "trial_ended"
 RANKED = "ranked"
 STOP_REQUESTED = "stop_requested"
+INTERRUPTED = "interrupted"
+LANES = "parallel_probes"
+MEMORY_TAKEN = "memory_taken"
 ENDED = "ended"
 
 
@@ -34,6 +37,10 @@ def words(kind: str, body: Mapping[str, Any]) -> str:
         return f"{body.get('role')} of {candidate}: {body.get('outcome')}. {body.get('sentence')}"
     if kind == RANKED:
         return f"Order for confirmation: {', '.join(body.get('order', [])) or 'nobody is eligible'}."
+    if kind in (LANES, MEMORY_TAKEN):
+        return str(body.get("sentence"))
+    if kind == INTERRUPTED:
+        return f"The supervisor was ended by {body.get('signal')}; the campaign can be resumed."
     if kind == STOP_REQUESTED:
         return f"A stop was asked for ({body.get('by')})."
     if kind == ENDED:

@@ -161,7 +161,7 @@ class Ledger:
         self._audit.end_trial(self.campaign_id, row, (result.digest, result.KIND, result.to_json()), body)
 
     def finish(self, chain: RecoveryChain) -> None:
-        """Put ranking, verdict and chain on record and close the campaign."""
+        """Put ranking, verdict and chain on record and close the campaign; a verified one resolves its failure."""
         verdict = chain.verdict
         row = {
             "campaign_id": self.campaign_id,
@@ -175,7 +175,7 @@ class Ledger:
         }
         body = {key: row[key] for key in ("status", "reason_code", "sentence", "candidate_id", "device_kind")}
         documents = [(one.digest, one.KIND, one.to_json()) for one in (chain.ranking, verdict, chain)]
-        self._audit.end_campaign(self.campaign_id, row, documents, body)
+        self._audit.end_campaign(self.campaign_id, row, documents, body, _resolves(chain))
 
     def chain(self) -> RecoveryChain | None:
         """Return the finished campaign's chain as it is on record, None while there is no verdict."""
@@ -187,3 +187,13 @@ class Ledger:
 
     def _trial_documents(self, trial_id: str) -> tuple[str, str]:
         return self._audit.trial_documents(trial_id)
+
+
+def _resolves(chain: RecoveryChain) -> tuple[str, str, str] | None:
+    """Return the run whose failure a verified campaign resolves, by whom, and the note; None for any other campaign."""
+    verdict = chain.verdict
+    if verdict.status != "verified" or verdict.candidate_id is None:
+        return None
+    changes, device = chain.plan.proposal(verdict.candidate_id).words, chain.plan.contract.device.words
+    note = f"A recovery was verified on {device} by campaign {chain.campaign_id}: {changes}"
+    return chain.plan.source.run_id, "watcherml", note[:2000]

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from watcherml.campaign.source import shortfall_of
+from watcherml.campaign.despite import refused_by
+from watcherml.campaign.predicting import dry_run_for, predictions_of
+from watcherml.campaign.source import shortfall_of, told_control_only
 from watcherml.contract import limits
 from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import RecoveryContract, VerificationRequirements
@@ -19,7 +21,8 @@ from watcherml.contract.permissions import InterventionPermissions
 from watcherml.errors import InvalidConfig, InvalidValue, RecoveryRefused
 from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.capture import OOM_CLASSES
-from watcherml.forensics.causes.diagnose import control_only, refuses, ruled_out, supported_capabilities
+from watcherml.forensics.causes.diagnose import refuses, ruled_out, supported_capabilities
+from watcherml.planning.candidates import Candidates
 from watcherml.planning.discover import discover
 from watcherml.planning.equivalence import traits_of
 from watcherml.planning.plan import make_plan
@@ -30,7 +33,8 @@ from watcherml.recorder import resupply
 from watcherml.sealed.canonical import canonical_bytes
 from watcherml.sealed.floats import whole_floats
 from watcherml.store.storage import Storage
-from watcherml.trials.check_entrypoint import check_entrypoint
+from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint
+from watcherml.trials.dry_run import DryRun
 
 _SHOWN_PATHS = 50
 _SHOWN_CHARACTERS = 200
@@ -38,7 +42,11 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What a person may ask of a plan beyond the contract's main parts."""
+    """What a person may ask of a plan beyond the contract's main parts.
+
+    ``despite`` names the causes whose refusal is overruled, as ``refused_by`` reads it; all of them, or it stays.
+    ``predict`` has the peaks of a simulated device predicted, which takes some seconds.
+    """
 
     project_root: str = "."
     include_approval_required: bool = True
@@ -48,6 +56,8 @@ class PrepareOptions:
     control: bool = True
     python: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)
+    despite: Sequence[str] = ()
+    predict: bool = True
 
 
 def prepare(
@@ -62,8 +72,9 @@ def prepare(
     """Check the entrypoint in a child process, seal the contract, make the plan and put it on record.
 
     Raises ``NotFound`` (run or capsule), ``RecoveryRefused`` (another class of failure), ``InvalidConfig`` (a
-    baseline that cannot be repeated), ``InvalidEntrypoint``, ``InvalidValue`` (numbers that do not hold together, or a
-    secret that is resupplied for another path than a redacted one or not as ``env:NAME``).
+    baseline that cannot be repeated), ``InvalidEntrypoint``, ``InvalidValue`` (numbers that do not hold together, a
+    secret that is resupplied for another path than a redacted one or not as ``env:NAME``, or a cause in ``despite``
+    that refuses nothing).
     """
     if not 1 <= options.max_proposals <= limits.MAX_PROPOSALS:
         raise InvalidValue("max_proposals", expected=f"1 to {limits.MAX_PROPOSALS}", got=str(options.max_proposals))
@@ -71,25 +82,42 @@ def prepare(
     _check_origin(row)
     capsule = Capsule.from_json(storage.evidence.capsule(failed_run_id)["document"])
     _check_class(capsule)
+    refused_by(capsule.diagnosis, options.despite)  # before a child process is started
     check_config(row, options.secrets)
-    contract = _contract(row, capsule, entrypoint, verification, budget, permissions, options)
-    source = source_of(row, capsule, options.declarations)
+    with dry_run_for(capsule.device, options.python, options.predict) as dry:
+        contract, found = _contract(row, capsule, entrypoint, verification, budget, permissions, options)
+        plan = _plan(row, capsule, contract, found, dry, options)
+    storage.audit.put_record(plan.digest, plan.KIND, plan.to_json(), storage.clock())
+    return plan
+
+
+def _plan(
+    row: Mapping[str, Any],
+    capsule: Capsule,
+    contract: RecoveryContract,
+    found: EntrypointCheck,
+    dry: DryRun | None,
+    options: PrepareOptions,
+) -> RecoveryPlan:
+    source = source_of(row, capsule, options.declarations, options.despite)
     half = (source.half_precision or ("bf16",))[0]
     capabilities, skipped = discover(row["config"], options.declarations, half=half)
     capabilities = with_environment(capabilities, skipped, options.declarations, source.allocator)
     refused = refuses(capsule.diagnosis)
-    if refused:
+    if refused and source.still_refused_by:
         capabilities, skipped = (), (Skipped("every intervention", refused),)
-    plan = make_plan(
+    candidates = Candidates(contract, source, capabilities, skipped, options.include_approval_required)
+    known = check_config(row, options.secrets)
+    predictions = predictions_of(dry, contract, candidates, options.project_root, known, bool(found.uses_torch))
+    return make_plan(
         contract,
         source,
         capabilities,
         skipped,
         include_approval_required=options.include_approval_required,
         max_proposals=options.max_proposals,
+        predictions=predictions,
     )
-    storage.audit.put_record(plan.digest, plan.KIND, plan.to_json(), storage.clock())
-    return plan
 
 
 def _contract(
@@ -100,14 +128,14 @@ def _contract(
     budget: RecoveryBudget,
     permissions: InterventionPermissions,
     options: PrepareOptions,
-) -> RecoveryContract:
+) -> tuple[RecoveryContract, EntrypointCheck]:
     resolved = budget.resolve(
         confirmation_runs=verification.confirmation_runs,
         minimum_progress_steps=verification.minimum_progress_steps,
         control=options.control,
     )
     found = check_entrypoint(entrypoint, options.project_root, python=options.python)
-    return RecoveryContract(
+    contract = RecoveryContract(
         source_run_id=row["run_id"],
         source_capsule_digest=capsule.digest,
         source_failure_class=capsule.failure.class_,
@@ -117,17 +145,24 @@ def _contract(
         budget=resolved,
         permissions=permissions,
         code=found.code,
+        environment_fingerprint=found.environment_fingerprint,
         device=capsule.device,
         progress_metric=options.progress_metric,
         control=options.control,
     )
+    return contract, found
 
 
-def source_of(row: Mapping[str, Any], capsule: Capsule, declarations: Mapping[str, Any] | None = None) -> Source:
-    """Return what the plan keeps of a failed run; ``InvalidValue`` names a wrong declaration of the workload."""
+def source_of(
+    row: Mapping[str, Any],
+    capsule: Capsule,
+    declarations: Mapping[str, Any] | None = None,
+    despite: Sequence[str] = (),
+) -> Source:
+    """Return what the plan keeps of a failed run; ``InvalidValue`` names a wrong declaration or cause."""
     evidence = {piece.id: piece.data for piece in capsule.evidence}
     state, framework = evidence["EV-2"] or {}, evidence["EV-6"] or {}
-    memory = capsule.memory
+    memory, causes = capsule.memory, refused_by(capsule.diagnosis, despite)
     return Source(
         run_id=row["run_id"],
         project=row["project"],
@@ -147,7 +182,9 @@ def source_of(row: Mapping[str, Any], capsule: Capsule, declarations: Mapping[st
         traits=traits_of(row["config"], tuple(framework.get("batch_norm_modules") or ()), declarations),
         supports=supported_capabilities(capsule.diagnosis),
         ruled_out=tuple(RuledOut(*one) for one in ruled_out(capsule.diagnosis)),
-        control_only=control_only(capsule.diagnosis) or None,
+        control_only=told_control_only(capsule, causes),
+        refused_by=causes,
+        horizon_step=capsule.diagnosis.horizon_step,
     )
 
 

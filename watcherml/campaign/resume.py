@@ -10,6 +10,7 @@ from watcherml.errors import CampaignError
 from watcherml.store.storage import Storage
 
 Lifecycle = Literal["prepared", "running", "interrupted", "ended"]
+_CHANGES = (events.STARTED, events.RESUMED, events.INTERRUPTED)
 
 
 def lifecycle(storage: Storage, campaign_id: str) -> Lifecycle:
@@ -21,6 +22,23 @@ def lifecycle(storage: Storage, campaign_id: str) -> Lifecycle:
     if process is None:
         return "prepared"
     return "running" if storage.alive(process) else "interrupted"
+
+
+def sentence(storage: Storage, campaign_id: str, state: Lifecycle | None = None) -> str:
+    """Return where a campaign stands for a person: what it waits for, runs, lost, or came to."""
+    state = state or lifecycle(storage, campaign_id)
+    if state == "ended":
+        return str(storage.audit.campaign(campaign_id)["sentence"])
+    if state == "prepared":
+        return "Prepared; its supervising process has not started yet."
+    if state == "running":
+        rows = [one for one in storage.audit.trials(campaign_id) if one["ended_at"] is None]
+        now = [f"{one['role']} of {one['proposal_id'] or 'the unchanged configuration'}" for one in rows]
+        return f"Running: {', '.join(now)}." if now else "Running: deciding what is next."
+    kinds = [one for one in storage.audit.events(campaign_id) if one["type"] in _CHANGES]
+    last = kinds[-1] if kinds else {}
+    how = f"was ended by {last['body'].get('signal')}" if last.get("type") == events.INTERRUPTED else "is gone"
+    return f"The supervising process {how}; `watcher resume {campaign_id}` takes the campaign up."
 
 
 def resume(storage: Storage, campaign_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Running a campaign: ask what is next, run it, put it on record, until there is a verdict."""
+"""Running a campaign: ask what is next, run it, put it on record, until there is a verdict or somebody interrupts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import uuid
 from collections.abc import Callable
 from typing import cast
 
-from watcherml.campaign import events
-from watcherml.campaign.decide import Next, decide
+from watcherml.campaign import events, free_memory
+from watcherml.campaign.decide import Next, decide_wave
+from watcherml.campaign.lanes import Lanes, lanes_here
 from watcherml.campaign.ledger import Ledger
-from watcherml.platform import make_private_dir, write_atomically
+from watcherml.errors import WatcherError
+from watcherml.forensics.capsule import Capsule
+from watcherml.platform import ProcessId, make_private_dir, write_atomically
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.request import Launch, TrialRequest
-from watcherml.protocol.result import Trial, TrialResult
+from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import Ending, RecoveryChain, Verdict
 from watcherml.recorder import ids
 from watcherml.trials.runner import Executor
@@ -24,8 +27,16 @@ _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 0.5
 
 
+class Interrupted(Exception):
+    """The supervisor was told to go; the trials that ran are not on record as ended."""
+
+
 class CampaignRun:
-    """One supervisor's work on one campaign."""
+    """One supervisor's work on one campaign.
+
+    ``interrupted`` tells whether this process was told to go. That is nobody's wish to end the campaign, which is an
+    event of the store: ``run`` raises ``Interrupted``, and the campaign can be resumed.
+    """
 
     def __init__(
         self,
@@ -35,6 +46,7 @@ class CampaignRun:
         interrupted: Callable[[], bool] = lambda: False,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        lanes: Callable[[RecoveryPlan], Lanes] = lanes_here,
     ) -> None:
         self.ledger = ledger
         self.executor = executor
@@ -45,28 +57,34 @@ class CampaignRun:
         self._interrupted = interrupted
         self._monotonic = monotonic
         self._sleep = sleep
+        self._lanes = lanes
         self._began = monotonic()
         # What earlier supervisors of this campaign used counts too.
         self._used_before = sum(one.result.wall_seconds for one in ledger.trials())
 
     def run(self) -> Verdict:
-        """Run trials until the campaign ends, and put its verdict on record."""
+        """Run trials until the campaign ends, and put its verdict on record; ``Interrupted`` if there is to be none."""
         ranked: list[str] | None = None
+        lanes = self._lanes(self.plan)
+        if lanes.reason:
+            self.ledger.event(events.LANES, {"lanes": len(lanes.gpus), "sentence": lanes.reason})
         while True:
             trials = self.ledger.trials()
-            step = decide(self.plan, self.authorizations, self.rejected, trials)
+            if self._interrupted():
+                raise Interrupted
+            step = decide_wave(self.plan, self.authorizations, self.rejected, trials, len(lanes.gpus))
             cut = self._cut_short()
             # What is verified stays so, also if its last trial used up a limit; a cut settles nothing else.
             if cut is not None and not (isinstance(step, Ending) and self._verified(trials, step)):
                 step = cut
             if isinstance(step, Ending):
                 return self.conclude(step)
-            if step.role == "confirmation":
+            if step[0].role == "confirmation":
                 order = [one.proposal_id for one in rank(self.plan, self.authorizations, trials).order]
                 if order != ranked:
                     ranked = order
                     self.ledger.event(events.RANKED, {"order": order})
-            self._trial(step)
+            self._wave(step, lanes)
 
     def conclude(self, ending: Ending) -> Verdict:
         """Judge what is on record and close the campaign."""
@@ -85,7 +103,7 @@ class CampaignRun:
         return found.status == "verified"
 
     def _cut_short(self) -> Ending | None:
-        if self._interrupted() or self.ledger.stop_requested():
+        if self.ledger.stop_requested():
             return Ending("stopped_by_user")
         if self._seconds_left() <= 0:
             return Ending("campaign_timeout", f"{self.plan.contract.budget.campaign_timeout_seconds:g} s were allowed.")
@@ -108,31 +126,62 @@ class CampaignRun:
         charged = [one.result for one in self.ledger.trials() if one.result.wall_seconds > 0]
         return max((round(one.gpu_seconds / one.wall_seconds) for one in charged), default=1) or 1
 
-    def _trial(self, step: Next) -> TrialResult:
-        number = self.ledger.next_number()
-        request = self._request(step, number)
-        self.ledger.start_trial(request, number)
-        self.executor.submit(request, self._launch(request))
-        looked = self._monotonic()
-        stopping = False
-        while (result := self.executor.poll(request.trial_id)) is None:
+    def _wave(self, steps: tuple[Next, ...], lanes: Lanes) -> None:
+        """Run these trials at once, each on a lane of its own, and put each on record as it ends."""
+        probes = steps[0].role == "probe"
+        places = lanes.gpus if probes else (None,)
+        seconds = self._timeout(len(steps), 1.0 if probes and places[0] is not None else self._gpus())
+        running: dict[str, TrialRequest] = {}
+        for step, gpu in zip(steps, places, strict=False):
+            self._compare_memory(gpu)
+            number = self.ledger.next_number()
+            request = self._request(step, number, seconds)
+            self.ledger.start_trial(request, number)
+            self.executor.submit(request, self._launch(request, gpu))
+            running[request.trial_id] = request
+        looked, stopping = self._monotonic(), False
+        while running:
+            for trial_id, request in list(running.items()):
+                result = self.executor.poll(trial_id)
+                if result is not None:
+                    self.ledger.end_trial(request, result)
+                    del running[trial_id]
+            if not running:
+                return
+            if self._interrupted():
+                raise Interrupted
             self._sleep(_POLL_SECONDS)
             if not stopping and self._monotonic() - looked > _LOOK_SECONDS:
                 looked = self._monotonic()
-                stopping = self._interrupted() or self.ledger.stop_requested()
-                if stopping:
-                    self.executor.stop(request.trial_id)
-        self.ledger.end_trial(request, result)
-        return result
+                stopping = self.ledger.stop_requested()
+                for trial_id in running if stopping else ():
+                    self.executor.stop(trial_id)
 
-    def _request(self, step: Next, number: int) -> TrialRequest:
+    def _timeout(self, together: int, gpus: float) -> float:
+        """Return what each of so many trials may take: what is left of the GPU seconds is divided among them."""
+        limit = cast(float, self.plan.contract.budget.trial_timeout_seconds)
+        return min(limit, self._seconds_left(), self._gpu_seconds_left() / together / gpus)
+
+    def _compare_memory(self, gpu: str | None) -> None:
+        """Say before a trial if less device memory is free than the failed run could use; the trial runs anyway."""
+        source = self.plan.source
+        if self.plan.contract.device.kind != "cuda":
+            return
+        try:
+            row = self.ledger.storage.get_run(source.run_id)
+            capsule = Capsule.from_json(self.ledger.storage.evidence.capsule(source.run_id)["document"])
+            failed = ProcessId(row["pid"], row["process_started"], row["boot_id"])
+            found = free_memory.look(capsule, gpu, failed if self.ledger.storage.alive(failed) else None)
+        except (WatcherError, KeyError, TypeError):
+            return  # a capsule that is gone is said elsewhere
+        if found.missing_bytes:
+            self.ledger.event(events.MEMORY_TAKEN, found.to_event())
+
+    def _request(self, step: Next, number: int, seconds: float) -> TrialRequest:
         plan, budget = self.plan, self.plan.contract.budget
         proposal = None if step.proposal_id is None else plan.proposal(step.proposal_id)
         config = plan.source.config if step.proposal_id is None else plan.candidate_config(step.proposal_id)
         lengths = {"control": plan.control_max_steps, "probe": budget.probe_steps}
-        timeout = min(
-            cast(float, budget.trial_timeout_seconds), self._seconds_left(), self._gpu_seconds_left() / self._gpus()
-        )
         trial_id = f"{self.ledger.campaign_id}-t{number:02d}"
         return TrialRequest(
             request_id=f"req-{uuid.uuid4().hex}",
@@ -152,11 +201,12 @@ class CampaignRun:
             device=plan.contract.device,
             progress_metric=plan.contract.progress_metric,
             max_steps=lengths.get(step.role),
-            timeout_seconds=max(0.1, round(timeout, 3)),
+            timeout_seconds=max(0.1, round(seconds, 3)),
             grace_seconds=cast(float, budget.termination_grace_seconds),
+            changes=(proposal.changes or None) if proposal is not None else None,
         )
 
-    def _launch(self, request: TrialRequest) -> Launch:
+    def _launch(self, request: TrialRequest, gpu: str | None) -> Launch:
         return Launch(
             request_digest=request.digest,
             project=self.plan.source.project,
@@ -165,4 +215,5 @@ class CampaignRun:
             python=self.settings.python,
             dataset_path=self.settings.dataset_path,
             secrets=self.settings.secrets,
+            gpu=gpu,
         )

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from watcherml.errors import InvalidValue
 from watcherml.forensics.capsule import Capsule
-from watcherml.protocol.plan import RecoveryPlan
+from watcherml.forensics.causes.diagnose import control_only, refusing, ruled_out, supported_capabilities
+from watcherml.forensics.causes.thresholds import RULES_VERSION
+from watcherml.protocol.plan import RecoveryPlan, Refusing, RuledOut
 from watcherml.sealed.canonical import canonical_bytes
 from watcherml.sealed.record import thaw
 from watcherml.store.storage import Storage
@@ -41,10 +43,40 @@ def disagreements(plan: RecoveryPlan, capsule: Capsule) -> list[Disagreement]:
         ("plan.source.slack_bytes", capsule.memory.reserved_unallocated_bytes, source.slack_bytes),
         ("plan.source.phase", capsule.failure.phase, source.phase),
         ("plan.source.last_step", capsule.failure.step, source.last_step),
+        ("plan.source.horizon_step", capsule.diagnosis.horizon_step, source.horizon_step),
         ("plan.source.config", _configuration(capsule), source.config),
         ("plan.contract.device", capsule.device, plan.contract.device),
     )
-    return [one for path, expected, got in pairs for one in differences(expected, got, path)]
+    told = (*pairs, *_refusals(plan, capsule))
+    return [one for path, expected, got in told for one in differences(expected, got, path)]
+
+
+def _refusals(plan: RecoveryPlan, capsule: Capsule) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what the causes mean for the changes and what was insisted on: by the capsule, and as the plan tells it.
+
+    What a cause means is a table of the rules. A plan for a capsule of other rules is only held to name causes that
+    the capsule holds, because it may have been sealed when the table was another one, or none was kept.
+    """
+    source, diagnosis = plan.source, capsule.diagnosis
+    told = source.refused_by or ()
+    insisted = {one.cause for one in told if one.insisted}
+    of_other_rules = diagnosis.rules_version != RULES_VERSION
+    causes = [one for one in diagnosis.sufficient if one.id in {each.cause for each in told}]
+    if not of_other_rules:
+        causes = list(refusing(diagnosis))
+    expected = tuple(Refusing(one.id, one.name, one.sentence, one.id in insisted) for one in causes)
+    yield "plan.source.refused_by", expected, told
+    if not of_other_rules:
+        yield "plan.source.control_only", told_control_only(capsule, expected), source.control_only
+        yield "plan.source.ruled_out", tuple(RuledOut(*one) for one in ruled_out(diagnosis)), source.ruled_out
+        yield "plan.source.supports", supported_capabilities(diagnosis), source.supports
+
+
+def told_control_only(capsule: Capsule, causes: tuple[Refusing, ...] | None) -> str | None:
+    """Return the sentence with which a plan tries the control alone; None also where every cause is insisted on."""
+    if causes and all(one.insisted for one in causes):
+        return None
+    return control_only(capsule.diagnosis) or None
 
 
 def on_record(plan: RecoveryPlan, storage: Storage) -> list[Disagreement]:

@@ -2,6 +2,8 @@
 
 It outlives the notebook or terminal that started it. Whoever wants to know what happens reads the store; whoever
 wants it to end adds a ``stop_requested`` event. If it is killed, the guards end the trials, and the same call resumes.
+A signal to this process (a shutdown of the machine, a job scheduler's limit) is no wish to end the campaign either: it
+ends the running trials, which are lost, and goes.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from pathlib import Path
 
 from watcherml.campaign import events
 from watcherml.campaign.ledger import Ledger
-from watcherml.campaign.run import CampaignRun
+from watcherml.campaign.run import CampaignRun, Interrupted
 from watcherml.errors import CampaignError
-from watcherml.platform import exclusive_lock, make_private_dir, new_session_options, this_process
+from watcherml.platform import exclusive_lock, make_private_dir, new_session_options, signal_name, this_process
 from watcherml.protocol.verdict import Ending
 from watcherml.store.storage import Storage
 from watcherml.trials.check_entrypoint import child_environment
@@ -67,7 +69,7 @@ def spawn(storage: Storage, campaign_id: str) -> None:
 
 
 def supervise(storage: Storage, campaign_id: str) -> int:
-    """Run a campaign to its end in this process; returns 0 once there is a verdict."""
+    """Run a campaign to its end in this process; returns 0 once there is a verdict, 1 if there is none (yet)."""
     ledger = Ledger(storage, campaign_id)
     folder = storage.path / "artifacts" / campaign_id
     make_private_dir(folder)
@@ -83,9 +85,15 @@ def supervise(storage: Storage, campaign_id: str) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda signum, _: asked.append(signum))
         settle_lost_trials(ledger)
-        run = CampaignRun(ledger, LocalExecutor(storage.path), interrupted=lambda: bool(asked))
+        executor = LocalExecutor(storage.path)
+        run = CampaignRun(ledger, executor, interrupted=lambda: bool(asked))
         try:
             run.run()
+        except Interrupted:
+            ledger.event(events.INTERRUPTED, {"signal": signal_name(asked[0])})
+            executor.abandon()
+            settle_lost_trials(ledger)
+            return 1
         except Exception as error:  # noqa: BLE001 - whatever it was, the campaign ends on record without a claim
             traceback.print_exc()
             for request in ledger.unfinished():

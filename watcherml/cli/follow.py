@@ -143,7 +143,10 @@ def _peak(body: Mapping[str, Any], plan: RecoveryPlan) -> str:
     if peak is None:
         return ""
     text = f"peak {format_bytes(peak)}"
-    return text if whole is None else f"{text} of {format_bytes(whole)} {plain.bar(peak, whole, 10)}"
+    if whole is not None:
+        text = f"{text} of {format_bytes(whole)} {plain.bar(peak, whole, 10)}"
+    told = {one.proposal_id: one.predicted_peak_bytes for one in plan.proposals}.get(body.get("proposal_id") or "")
+    return text if told is None else f"{text}, predicted {format_bytes(told)}"
 
 
 def _tone(body: Mapping[str, Any]) -> Tone:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from watcherml.contract import limits
 from watcherml.errors import InvalidValue
-from watcherml.sealed.fields import Bound
+from watcherml.sealed.fields import Bound, Later
 from watcherml.sealed.record import Record
 
 _Trials = Annotated[int, Bound(1, limits.MAX_TRIALS, "trials")]
@@ -23,7 +23,8 @@ class RecoveryBudget(Record):
     """Limits of a campaign. A field left None is resolved when the contract is made.
 
     Trials are counted in processes, times in seconds of wall clock; ``max_gpu_seconds`` None means no
-    such limit. The control trial is paid from ``max_probe_trials``.
+    such limit. The control trial is paid from ``max_probe_trials``. ``max_parallel_probes`` None means 1: one trial at
+    a time; more let so many probes run at once where the machine has room for them.
     """
 
     max_trials: _Trials | None = None
@@ -34,9 +35,10 @@ class RecoveryBudget(Record):
     campaign_timeout_seconds: _Wall | None = None
     max_gpu_seconds: _Gpu | None = None
     termination_grace_seconds: _Grace | None = None
+    max_parallel_probes: Annotated[_Trials | None, Later()] = None
 
     def resolve(self, *, confirmation_runs: int, minimum_progress_steps: int, control: bool) -> RecoveryBudget:
-        """Return the budget with every field but ``max_gpu_seconds`` set.
+        """Return the budget with every field set but ``max_gpu_seconds`` and ``max_parallel_probes``.
 
         Raises ``InvalidValue`` naming the field where the numbers cannot hold together: probes + full +
         confirmations above ``max_trials``, no room for the control, ``probe_steps`` above the required
@@ -71,8 +73,13 @@ class RecoveryBudget(Record):
         grace = self.termination_grace_seconds
         return RecoveryBudget(
             trials, probes, full, steps, trial_seconds, campaign_seconds, self.max_gpu_seconds,
-            limits.DEFAULT_GRACE_SECONDS if grace is None else grace,
+            limits.DEFAULT_GRACE_SECONDS if grace is None else grace, self.max_parallel_probes,
         )  # fmt: skip
+
+    @property
+    def parallel_probes(self) -> int:
+        """How many probes may run at once, as far as the contract goes."""
+        return self.max_parallel_probes or 1
 
     def _split(self, room: int, control: bool) -> tuple[int, int]:
         """Divide the trials that confirmations leave between probes and full trials."""

@@ -13,7 +13,7 @@ from watcherml.contract.identity import CodeIdentity, WorkloadIdentity
 from watcherml.contract.permissions import InterventionPermissions
 from watcherml.errors import InvalidValue
 from watcherml.sealed.device import Device
-from watcherml.sealed.fields import Bound, ByteCount, Digest, Items, MetricName, Name, RunId
+from watcherml.sealed.fields import Bound, ByteCount, Digest, Identity, Items, Later, MetricName, Name, RunId
 from watcherml.sealed.record import Record
 
 
@@ -44,7 +44,8 @@ class RecoveryContract(Record):
     """The immutable terms of one campaign; everything later names this record's digest.
 
     The budget is resolved (see ``RecoveryBudget.resolve``). ``code`` holds the digests measured when the
-    entrypoint was checked; ``device`` is the source run's, and every trial must be of its kind.
+    entrypoint was checked, ``environment_fingerprint`` the packages that were installed then (None: not measured);
+    ``device`` is the source run's, and every trial must be of its kind.
     """
 
     KIND: ClassVar[str] = "recovery-contract"
@@ -61,6 +62,7 @@ class RecoveryContract(Record):
     device: Device
     progress_metric: MetricName = limits.DEFAULT_PROGRESS_METRIC
     control: bool = True
+    environment_fingerprint: Annotated[Identity | None, Later()] = None
 
     def check(self) -> None:
         """The budget is complete and holds together with the requirements."""

@@ -69,7 +69,11 @@ class Cause(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis(Record):
-    """Which causes suffice, contribute, are excluded, are unknown. ``shortfall_bytes`` is what was missing."""
+    """Which causes suffice, contribute, are excluded, are unknown. ``shortfall_bytes`` is what was missing.
+
+    ``horizon_step`` is the optimizer step at which memory that piles up would fill the device by itself; None where
+    nothing was measured to pile up. ``action`` says what to do next, without why; None where ``sentence`` ends with it.
+    """
 
     status: Literal["diagnosed", "ambiguous", "capacity_bound", "insufficient_evidence"]
     shortfall_bytes: int | None
@@ -80,6 +84,8 @@ class Diagnosis(Record):
     unknown: tuple[Cause, ...]
     rules_version: Count
     sentence: Line
+    horizon_step: Annotated[Steps | None, Later()] = None
+    action: Annotated[Line | None, Later()] = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

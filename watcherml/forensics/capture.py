@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.forensics.capsule import Capsule, Completeness, Diagnosis, FailureFacts, MemoryFacts
-from watcherml.forensics.causes.diagnose import diagnose, not_memory
+from watcherml.forensics.causes.diagnose import citing, diagnose, not_memory
 from watcherml.forensics.classify import Classification, classify_exception
 from watcherml.forensics.evidence import NAMES, Evidence, missing, present
 from watcherml.forensics.measured import Measured, measure, training_facts
@@ -59,6 +59,7 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
         where=_where(error)[:2000],
     )
     evidence = _evidence(run, device, history, error, origin, measured)
+    diagnosis = citing(diagnosis, {one.id for one in evidence if one.status == "present"})
     return Capsule(
         schema_version="2.0",
         run_id=run.run_id,
@@ -280,8 +281,12 @@ def _where(error: BaseException) -> str:
 def _headline(failure: FailureFacts, device: Device, memory: MemoryFacts, diagnosis: Diagnosis) -> str:
     where = f" at {failure.where}" if failure.where else ""
     if failure.class_ not in OOM_CLASSES:
-        first = (failure.message.strip().splitlines() or [""])[0][:300]
-        return f"{failure.exception_type}{where}: {first}"
+        lines = (line.strip() for line in failure.message.splitlines())
+        first = next((line for line in lines if any(map(str.isalnum, line))), "")[:300]
+        # A wrapper's first line may not say what failed.
+        matched = " ".join(failure.matched.split())
+        told = "" if failure.class_ == "unclassified" or matched in " ".join(first.split()) else f" ({matched[:120]})"
+        return f"{failure.exception_type}{where}: {first}{told}"
     name = "The simulated device" if device.kind == "simulated" else "CUDA"
     phase = f" in {failure.phase}" if failure.phase != "unknown" else ""
     text = f"{name} ran out of memory{phase}{where}."

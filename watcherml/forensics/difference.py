@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from watcherml.errors import InvalidValue
 from watcherml.forensics.neighbours import Change, Difference
 from watcherml.forensics.suspicion import RULES_VERSION, judge, kind_of
 from watcherml.sealed.canonical import canonical_bytes
@@ -78,7 +79,9 @@ def difference(
     are counted.
     """
     walk = _Walk()
-    walk.found += [("config", path, old, new) for path, old, new in differing(thaw(before.config), thaw(after.config))]
+    whole = "" if not (isinstance(before.config, Mapping) and isinstance(after.config, Mapping)) else '""'
+    for path, old, new in differing(thaw(before.config), thaw(after.config)):
+        walk.found.append(("config", path or whole, old, new))  # a key may be the empty text
     for compare in (_code, _cells, _data, _packages, _hardware, _metrics):
         compare(walk, before, after)
     kind = kind_of(failure_class, subkind)
@@ -101,7 +104,10 @@ def _short(value: Any) -> Any:
     """Return a value as it is, or what it is where it is too long to be read beside another one."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
-    text = canonical_bytes(value).decode("utf-8")
+    try:
+        text = canonical_bytes(value).decode("utf-8")
+    except (InvalidValue, RecursionError):  # version 0.1 stored what JSON has no word for
+        return repr(value)[:MOST_VALUE].encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) <= MOST_VALUE:
         return value
     if isinstance(value, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +64,7 @@ def find(capsule: Capsule, row: Row, storage: Storage) -> Neighbours:
     now = _failure(capsule, row)
     good = related.successes(storage.database, capsule.run_id, capsule.project, row["started_at"], MOST_SUCCESSES)
     return Neighbours(
-        similar=_similar(now, rows),
+        similar=_similar(now, rows, storage),
         nearest=_nearest(capsule, row, good, storage),
         failures_looked_at=len(rows),
         successes_looked_at=len(good),
@@ -96,12 +97,16 @@ def _failure(capsule: Capsule, row: Row) -> Failure:
     )  # fmt: skip
 
 
-def _similar(now: Failure, rows: list[Row]) -> tuple[Similar, ...]:
-    """Return the failures that are alike enough, best first, the later one of two equals first."""
+def _similar(now: Failure, rows: list[Row], storage: Storage) -> tuple[Similar, ...]:
+    """Return the failures that are alike enough: with a verified recovery first, then the best, then the latest."""
     scored = [(score_failures(now, _earlier(row)), row) for row in rows]
     alike = [(parts, row) for parts, row in scored if total(parts) >= LEAST_ALIKE]
-    alike.sort(key=lambda pair: (-total(pair[0]), -pair[1]["created_at"], pair[1]["run_id"]))
-    return tuple(_record(parts, row) for parts, row in alike[:MOST_SIMILAR])
+    alike.sort(
+        key=lambda pair: (
+            pair[1]["verified_campaign_id"] is None, -total(pair[0]), -pair[1]["created_at"], pair[1]["run_id"],
+        )
+    )  # fmt: skip
+    return tuple(_record(parts, row, storage) for parts, row in alike[:MOST_SIMILAR])
 
 
 def _earlier(row: Row) -> Failure:
@@ -112,13 +117,21 @@ def _earlier(row: Row) -> Failure:
     )  # fmt: skip
 
 
-def _record(parts: tuple[Earned, ...], row: Row) -> Similar:
+def _record(parts: tuple[Earned, ...], row: Row, storage: Storage) -> Similar:
+    verified = row["verified_campaign_id"]
+    changes = [] if verified is None else related.verified_changes(storage.database, verified)
+    words = "; ".join(f"{one['path']}: {_short(one['before'])} → {_short(one['after'])}" for one in changes)
     note = "" if row["resolved_at"] is None else (row["resolved_note"] or "marked as resolved, without a note")
     return Similar(
         run_id=row["run_id"], project=row["project"], created_at=row["created_at"], headline=row["sentence"][:600],
         score=total(parts), parts=parts_of(parts), origin=row["origin"], resolution=note[:1_000],
-        campaign_id=row["campaign_id"] or "",
+        campaign_id=row["campaign_id"] or "", verified_campaign_id=verified, verified_changes=words[:600] or None,
     )  # fmt: skip
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _nearest(capsule: Capsule, row: Row, good: list[Row], storage: Storage) -> Nearest | None:

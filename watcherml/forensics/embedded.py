@@ -2,12 +2,14 @@
 
 ``torch.utils.data``, ``torch.multiprocessing``, TorchScript, ``concurrent.futures`` and Ray carry a worker's
 exception as the text of a traceback inside the message of another exception. The reader follows the layout of
-Python's own traceback printer (chains, groups with their gutter) and takes time linear in the text.
+Python's own traceback printer (chains, groups with their gutter, and what launchers print before each line) and takes
+time linear in the text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,6 +22,11 @@ _HEADER = re.compile(r"Traceback[^\n]{0,80}\(most recent call last\)")
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?:\(\w{1,80}\))?)(?:: ?(.*)|:?$)", re.DOTALL)
 _TELLING = re.compile(r"\.|(?:Error|Exception|Interrupt|Exit|Group)$")
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,20}m")
+# torch.compile quotes what a call raised while it was traced.
+_TRACED = re.compile(
+    r"\ADynamo failed to run FX node\b[^\n]{0,20000}? got (\w{1,80})\((['\"])([^\n]{1,4000})\2\)\.?$", re.M
+)
+_BEFORE_FRAME = re.compile(r'([^\n]{0,200}?)  File "')
 _GUTTER = re.compile(r" {0,200}\| ?")
 _DIVIDER = re.compile(r" {0,200}\+(?:-\+)?-{3,}(?: [0-9.]{1,10} -+)?\s*")
 _LINKS: dict[str, Link] = {
@@ -47,7 +54,8 @@ def split_message(message: str) -> tuple[str, list[Told]]:
     """Return the message up to the first traceback inside it, and that traceback's exceptions, innermost first."""
     found = _HEADER.search(message)
     if not found:
-        return message, []
+        traced = _TRACED.search(message)
+        return (message, []) if traced is None else ("", [Told(traced[1], [traced[3]])])
     line = message.rfind("\n", 0, found.start()) + 1
     return message[:line], read_traceback(message[line:])
 
@@ -57,7 +65,7 @@ def read_traceback(text: str) -> list[Told]:
     text = _ANSI.sub("", text[-TRACEBACK_LIMIT:])
     grouped = "Exception Group Traceback" in text
     reader = _Reader()
-    for line in text.splitlines():
+    for line in text.splitlines() if grouped else _bare(text.splitlines()):
         if grouped:
             if _DIVIDER.fullmatch(line):
                 reader.divide()
@@ -65,6 +73,17 @@ def read_traceback(text: str) -> list[Told]:
             line = line[gutter.end() :] if (gutter := _GUTTER.match(line)) else line
         reader.read(line)
     return reader.told
+
+
+def _bare(lines: list[str]) -> Iterator[str]:
+    """Yield the lines without what stands before each of a traceback: a rank, a worker's name, an indentation."""
+    prefix = ""
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if _HEADER.search(line):
+            before = _BEFORE_FRAME.match(following)
+            repeated = before is not None and (before[1].isspace() or line.startswith(before[1]))
+            prefix = before[1] if before is not None and repeated else ""
+        yield line.removeprefix(prefix)
 
 
 class _Reader:

@@ -7,6 +7,7 @@ older, asking a frame for its locals would store one more reference to each of t
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import gc
 import itertools
@@ -29,6 +30,12 @@ BUFFER_BYTES = 2**20  # smaller bytes objects are text and headers, not data
 MAX_OUTPUTS = 1_000  # of ``Out``, the last ones
 _CLOSED = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_WITHOUT_ATTRIBUTES = (
+    *_SUSPENDED, types.FunctionType, types.MethodType, BaseException, functools.partial, types.FrameType,
+    types.TracebackType, contextvars.ContextVar,
+)  # fmt: skip
+_IN_C = frozenset({"functools", "itertools", "_thread"})  # caches, iterators, locals of threads
+GRAPH = "autograd graph"  # in the words for a holder; its activations are not among the bytes
 _FOREIGN = frozenset({"IPython", "ipykernel", "traitlets", "watcherml"})  # their objects lead back to every global
 
 Piece = tuple[tuple[str, int], int]  # the identity of a block of memory, and its bytes
@@ -58,22 +65,30 @@ def holders(namespace: Mapping[str, Any], limit: int = 5) -> tuple[Holder, ...]:
     return tuple(found[: max(0, limit)])
 
 
-def holders_of(namespace: Mapping[str, Any]) -> list[tuple[Holder, Any]]:
-    """Return every name that holds memory of its own, with its value, in the order of attribution."""
+def holders_of(namespace: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> list[tuple[Holder, Any]]:
+    """Return every name that holds memory of its own, with its value, in the order of attribution.
+
+    ``beside`` are values that are held without a name of the namespace, under words that tell by what; one that has a
+    name there as well counts for that name alone.
+    """
     walk = _Walk(namespace)
     seen: set[tuple[str, int]] = set()
     aliases: dict[int, list[str]] = {}
     found: list[tuple[str, int, str, Any]] = []
-    for name, value in sorted(_named(namespace), key=lambda item: _rank(item[0])):
+    named = [(_rank(name), name, value) for name, value in _named(namespace)]
+    named += [(1, name, value) for name, value in (beside or {}).items()]
+    for _, name, value in sorted(named, key=lambda item: item[0]):
         if id(value) in aliases:
-            aliases[id(value)].append(name)
+            if beside is None or name not in beside:
+                aliases[id(value)].append(name)
             continue
+        walk.graph = False
         pieces = dict(walk.pieces(value))
         own = sum(count for key, count in pieces.items() if key not in seen)
         seen.update(pieces)
         if own:
             aliases[id(value)] = [name]
-            found.append((name, own, _describe(value, len(pieces)), value))
+            found.append((name, own, _describe(value, len(pieces), walk.graph), value))
     return [
         (Holder(clean(", ".join(aliases[id(value)]), 400), own, clean(what, 400)), value)
         for _, own, what, value in found
@@ -83,19 +98,31 @@ def holders_of(namespace: Mapping[str, Any]) -> list[tuple[Holder, Any]]:
 def _named(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
     outputs = namespace.get("_oh")
     found: list[tuple[str, Any]] = []
+    modules: dict[int, list[tuple[str, Any]]] = {}
     for name, value in list(namespace.items()):
         if value is outputs and type(outputs) is dict:
             if name == "_oh":
                 kept = list(outputs.items())[-MAX_OUTPUTS:]
                 found += [(f"Out[{number}]", one) for number, one in kept if type(number) is int]
         elif isinstance(name, str) and name:
+            if _is_a(value, (types.ModuleType,)) and id(value) not in modules and _is_of_the_project(value):
+                modules[id(value)] = [(f"{name}.{inside}", one) for inside, one in list(vars(value).items())]
             found.append((name, value))
-    return found
+    return found + [one for inside in modules.values() for one in inside if not one[0].endswith("__")]
+
+
+def _is_of_the_project(module: types.ModuleType) -> bool:
+    """Tell whether a module is the person's own file and not a part of Python or an installed package."""
+    attributes = vars(module)
+    file, name = attributes.get("__file__"), str(attributes.get("__name__"))
+    if type(file) is not str or "site-packages" in file or "dist-packages" in file:
+        return False
+    return name.partition(".")[0] not in sys.stdlib_module_names | _FOREIGN | {"__main__"}
 
 
 def _rank(name: str) -> int:
     """Put IPython's caches behind the user's names, so that what both hold is counted for the user's."""
-    return 2 if name.startswith("_") else 1 if name.startswith("Out[") else 0
+    return 3 if name.startswith("_") else 2 if name.startswith("Out[") else 0
 
 
 class _Walk:
@@ -107,6 +134,7 @@ class _Walk:
         self.numpy: Any = sys.modules.get("numpy")
         self.pandas: Any = sys.modules.get("pandas")
         self.allowance = MAX_ITEMS
+        self.graph = False  # whether a tensor keeps an autograd graph, whose memory nothing in Python shows
 
     def pieces(self, value: Any) -> Iterator[Piece]:
         visited = {self.around}
@@ -138,6 +166,7 @@ class _Walk:
     def _tensor(self, tensor: Any) -> Iterator[Piece]:
         if type(tensor).__name__ == "FakeTensor" or tensor.device.type == "meta":
             return
+        self.graph = self.graph or tensor.grad_fn is not None
         try:
             storage = tensor.untyped_storage()
             yield (str(tensor.device), int(storage._cdata)), int(storage.nbytes())
@@ -165,14 +194,39 @@ class _Walk:
                 return list(itertools.islice(value, self.allowance))
             if self._is(value, "pandas", "DataFrame") or self._is(value, "pandas", "Series"):
                 return list(value._mgr.arrays)
-            if issubclass(kind, (*_SUSPENDED, types.FunctionType, types.MethodType, BaseException, functools.partial)):
+            if issubclass(kind, _WITHOUT_ATTRIBUTES):
                 return list(itertools.islice(_held(value), self.allowance))
+            if issubclass(kind, type) and _is_the_persons(value):
+                return list(_attributes_of_class(value).values())
             if issubclass(kind, _CLOSED) or kind.__module__.partition(".")[0] in _FOREIGN:
                 return []
-            attributes = object.__getattribute__(value, "__dict__")
-            return list(itertools.islice(attributes.values(), self.allowance)) if type(attributes) is dict else []
-        except (AttributeError, RuntimeError, TypeError):  # no __dict__, or changed by another thread meanwhile
+            return list(itertools.islice(_attributes(value), self.allowance))
+        except (AttributeError, RuntimeError, TypeError):  # changed by another thread meanwhile
             return []
+
+
+def _attributes(value: Any) -> Iterator[Any]:
+    """Yield what an object holds in attributes; of one without them, or that is C, what the collector sees in it."""
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = None
+    if type(attributes) is dict:
+        yield from attributes.values()
+    if attributes is None or type(value).__module__ in _IN_C:
+        for one in gc.get_referents(value):
+            if not _is_a(one, _CLOSED):
+                yield one
+
+
+def _is_the_persons(kind: type) -> bool:
+    return bool(type.__dict__["__module__"].__get__(kind) == "__main__")
+
+
+def _attributes_of_class(kind: type) -> Mapping[str, Any]:
+    # Not through the class itself: its metaclass may answer with code of its own.
+    found: Mapping[str, Any] = type.__dict__["__dict__"].__get__(kind)
+    return found
 
 
 def _is_a(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -182,7 +236,14 @@ def _is_a(value: Any, kinds: tuple[type, ...]) -> bool:
 
 def _held(value: Any) -> Iterator[Any]:
     """Yield what code holds without a name of its own: captured variables, defaults, locals of frames at rest."""
-    if _is_a(value, (types.MethodType,)):
+    if _is_a(value, (types.FrameType,)):
+        yield from _locals(value)
+    elif _is_a(value, (types.TracebackType,)):
+        yield from _locals(value.tb_frame)
+        yield value.tb_next
+    elif _is_a(value, (contextvars.ContextVar,)):
+        yield value.get(None)
+    elif _is_a(value, (types.MethodType,)):
         yield value.__self__
         yield value.__func__
     elif _is_a(value, (functools.partial,)):
@@ -192,6 +253,7 @@ def _held(value: Any) -> Iterator[Any]:
         yield from _captured(value)
     elif _is_a(value, (BaseException,)):
         yield from (value.__cause__, value.__context__, value.args, getattr(value, "exceptions", None))
+        yield from _attributes(value)
         traceback = value.__traceback__
         while traceback is not None:
             yield from _locals(traceback.tb_frame)
@@ -230,14 +292,15 @@ def _at_rest(referents: list[Any], frame: types.FrameType | None) -> Iterator[An
             yield one
 
 
-def _describe(value: Any, pieces: int) -> str:
+def _describe(value: Any, pieces: int, graph: bool) -> str:
     walk = _Walk()
-    kind = type(value).__name__
+    kind = "class" if _is_a(value, (type,)) else type(value).__name__
     if walk._is(value, "torch", "Tensor"):
-        graph = ", with its autograd graph" if value.grad_fn is not None else ""
-        return f"{str(value.dtype).removeprefix('torch.')} tensor {tuple(value.shape)} on {value.device}{graph}"
+        kept = f", with its {GRAPH}" if value.grad_fn is not None else ""
+        return f"{str(value.dtype).removeprefix('torch.')} tensor {tuple(value.shape)} on {value.device}{kept}"
     if walk._is(value, "numpy", "ndarray"):
         return f"{value.dtype} array {value.shape}"
     if _is_a(value, (bytes, bytearray, array)):
         return f"{kind} of {len(value)} item{'' if len(value) == 1 else 's'}"
-    return f"{kind} with {pieces} tensor{'' if pieces == 1 else 's'} or array{'' if pieces == 1 else 's'}"
+    kept = f", with an {GRAPH}" if graph else ""
+    return f"{kind} with {pieces} tensor{'' if pieces == 1 else 's'} or array{'' if pieces == 1 else 's'}{kept}"

@@ -31,7 +31,8 @@ _BUILTINS = frozenset(
 _TELLING_ENDINGS = (
     "KeyError", "ValueError", "TypeError", "IndexError", "AttributeError", "FileNotFoundError",
     # Not built in, but they quote what they could not read: a log, a message.
-    "DecodeError", "ParserError", "ValidationError",
+    "DecodeError", "ParserError", "ParseError", "ValidationError", "UsageError", "BadParameter", "IntegrityError",
+    "CalledProcessError", "HTTPError",
 )  # fmt: skip
 _WRAPPED = re.compile(r"\w{1,80}\((\w{1,80})\)")
 # An opening mark follows no letter and a closing one precedes none, so that "can't" quotes nothing.

@@ -13,14 +13,14 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
-from watcherml.forensics import allocator
+from watcherml.forensics import allocator, others
 from watcherml.forensics.capsule import MemoryFacts
 from watcherml.forensics.causes.thresholds import CONTRIBUTES, MATERIAL
 from watcherml.forensics.causes.vector import History, Vector
 from watcherml.forensics.classify import Classification
 from watcherml.forensics.modes import grad_enabled, module_training
 from watcherml.forensics.oom_message import OomMessage
-from watcherml.forensics.origin import frames_to
+from watcherml.forensics.origin import chain, frames_to
 from watcherml.forensics.seen import Live, led_by, models, static_bytes
 from watcherml.forensics.shortfall import shortfall
 from watcherml.forensics.sizes import sizes
@@ -56,6 +56,7 @@ class _Scene:
     """What the parts of a measurement look at: objects of the user's, used inside one call and let go."""
 
     run: Run
+    error: BaseException
     origin: BaseException
     found: Classification
     stated: OomMessage
@@ -89,7 +90,7 @@ def measure(
 
     Collects garbage once where enough could be held by cycles to matter: it takes longer than all the rest.
     """
-    scene = _Scene(run, origin, found, stated, frames_to(error, origin), Live(), "", {}, {}, [])
+    scene = _Scene(run, error, origin, found, stated, frames_to(error, origin), Live(), "", {}, {}, [])
     scene.live = scene.part("models", lambda: Live.look(scene.trace, run.memory.optimizers()), scene.live)
     scene.key = scene.part("device", lambda: _key(device, stated), "")
     memory, rounding = facts
@@ -224,6 +225,28 @@ def _with_allocator(vector: Vector, scene: _Scene) -> Vector:
     )
 
 
+def _with_ranks(vector: Vector, scene: _Scene) -> Vector:
+    """Add what sibling ranks hold on this device; they are no strangers, so it is taken from what others hold."""
+    if vector.world_size is None or not scene.key.startswith("cuda:"):
+        return vector
+    held = others.sibling_bytes(int(scene.key[5:]))
+    if held is None:
+        return vector
+    foreign = None if vector.foreign is None else max(0, vector.foreign - held)
+    # Waiting for other ranks' failures is worth its time only where what they hold could explain this one.
+    failed = others.ranks_failed(scene.run, vector.world_size) if held else None
+    return replace(vector, sibling_bytes=held, foreign=foreign, ranks_failed=failed)
+
+
+def _with_earlier(vector: Vector, scene: _Scene) -> Vector:
+    now = scene.run.storage.clock()
+    return replace(
+        vector,
+        exit_signal=others.exit_signal(chain(scene.error)),
+        peak_without_checkpointing=others.peak_without_checkpointing(scene.run, vector.device_kind, now),
+    )
+
+
 def _of_the_failure(scene: _Scene) -> bool:
     """Tell whether the late readings are those of the failure: torch holds what the message says it held."""
     stated, late = scene.stated.allocated_bytes, scene.gpu.get("allocated_bytes")
@@ -329,6 +352,8 @@ _PARTS: dict[str, Callable[[Vector, _Scene], Vector]] = {
     "model": _with_model,
     "run": _with_run,
     "allocator": _with_allocator,
+    "ranks": _with_ranks,
+    "earlier": _with_earlier,
     "garbage": _with_collection,
 }
 

@@ -20,6 +20,7 @@ _SWITCHES = {"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"}
 _Said = bool | str | None  # on, off, as the variable of this name says, not known
 _MOST_TENSORS = 200
 Frames = list[tuple[FrameType, int]]
+_NOTHING_NOTED = Exception()
 
 
 def module_training(found: Frames) -> bool | None:
@@ -36,8 +37,15 @@ def module_training(found: Frames) -> bool | None:
 
 
 def grad_enabled(error: BaseException, found: Frames) -> bool | None:
-    """Return torch's gradient mode at the failure; None where nothing shows it."""
+    """Return torch's gradient mode at the failure; None where nothing shows it.
+
+    Reentrant checkpointing switches gradients off for its block on the way forward, because it computes the block
+    again: the mode of the work is that around the checkpoint.
+    """
     noted = getattr(error, "grad_enabled", None)
+    around = _around_checkpoint(found)
+    if noted is False and around is not None:
+        return grad_enabled(_NOTHING_NOTED, around)
     if isinstance(noted, bool):
         return noted
     for frame, line in reversed(found):
@@ -47,6 +55,14 @@ def grad_enabled(error: BaseException, found: Frames) -> bool | None:
                 return switches[-1]
             break
     return True if _holds_a_graph(found) else None
+
+
+def _around_checkpoint(found: Frames) -> Frames | None:
+    """Return the frames around the outermost checkpoint; None where there is none."""
+    for at, (frame, _) in enumerate(found):
+        if frame.f_code.co_filename.replace("\\", "/").endswith("/torch/utils/checkpoint.py"):
+            return found[:at]
+    return None
 
 
 def _switches(frame: FrameType, line: int) -> list[bool | None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from watcherml.errors import InvalidValue
-from watcherml.sealed.fields import Bound, Count, Json, Line, Name, RunId, Steps, Timestamp
+from watcherml.sealed.fields import Bound, Count, Json, Later, Line, Name, RunId, Steps, Timestamp
 from watcherml.sealed.record import Record
 
 Area = Literal["config", "code", "cells", "data", "packages", "hardware", "metrics"]
@@ -63,7 +63,8 @@ class Similar(Record):
     """An earlier failure of the same class with its score of 100 and what it is made of.
 
     ``resolution`` is what a person noted, ``campaign_id`` the last recovery that was prepared for it; both may be
-    empty. ``origin`` is ``imported`` for somebody else's run.
+    empty. ``origin`` is ``imported`` for somebody else's run. ``verified_campaign_id`` is a recovery of it that this
+    store has verified, and ``verified_changes`` what that changed.
     """
 
     run_id: RunId
@@ -75,6 +76,8 @@ class Similar(Record):
     origin: Literal["here", "imported"]
     resolution: Line
     campaign_id: Line
+    verified_campaign_id: Annotated[Line | None, Later()] = None
+    verified_changes: Annotated[Line | None, Later()] = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +94,9 @@ class Nearest(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours(Record):
-    """Similar failures, best first, and the nearest success, as of the moment of the failure.
+    """Similar failures and the nearest success, as of the moment of the failure.
+
+    Of the failures those with a verified recovery come first, then the best.
 
     ``failures_looked_at`` and ``successes_looked_at`` say how many earlier runs were compared; ``problem`` why the
     search could not be made, else it is empty.

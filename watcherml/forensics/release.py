@@ -24,7 +24,8 @@ from typing import Annotated, Any, ClassVar
 
 import psutil
 
-from watcherml.forensics.holders import Holder, holders, holders_of
+from watcherml.forensics.holders import GRAPH, Holder, holders_of
+from watcherml.forensics.holders import holders as holders
 from watcherml.forensics.matching import ask
 from watcherml.recorder.framework import cuda_in_use
 from watcherml.sealed.fields import ByteCount, Count, Items, Line
@@ -35,9 +36,11 @@ from watcherml.simulated.active import format_bytes
 MAX_EXCEPTIONS = 10_000  # of one chain; more is a cycle that ids cannot see
 MAX_KEPT = 10  # holders named in one release
 WORTH_NAMING_BYTES = 2**20  # smaller holders are listed, but not in the sentence
+LIBRARIES_BYTES = 2**26  # cuBLAS and others take their workspaces through PyTorch, and keep them
 _WAITS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _FRAME_OF = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
-_Left = tuple[Holder, weakref.ref[Any]]
+# A name for what may stay, words for it (None: its own), and the means to see whether it has.
+_Left = tuple[str, str | None, weakref.ref[Any]]
 _LAST = ("last_type", "last_value", "last_traceback", "last_exc")
 
 
@@ -70,7 +73,8 @@ class Release(Record):
 @dataclass(frozen=True)
 class _Memory:
     rss: int | None
-    cuda: int | None
+    cuda: int | None  # reserved
+    cuda_in_use: int | None
     simulated: int | None
 
 
@@ -91,6 +95,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     frames = [frame for one in reached for frame in _frames(one.__traceback__)]
     suspended = _suspended(frames)
     cleared, left = _clear(frames, suspended)
+    left += [one for error in reached for one in _with_the_exception(error)]
     del suspended
     if not keep_stack:
         _drop(reached, {id(frame) for frame in frames}, shell)
@@ -100,8 +105,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     gc.collect()
     _return_unused()
     after = _measure()
-    surviving = [holder for holder, alive in left if alive() is not None]
-    kept = tuple(sorted([*holders(_user_namespace(shell)), *surviving], key=lambda holder: -holder.bytes)[:MAX_KEPT])
+    kept = _still_held(_user_namespace(shell), left)
     return Release(
         cleared,
         count,
@@ -112,7 +116,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
         after.cuda,
         before.simulated,
         after.simulated,
-        kept,
+        kept[:MAX_KEPT],
         _sentence(cleared, count, keep_stack, before, after, kept),
     )
 
@@ -186,22 +190,26 @@ def _clear(frames: Iterable[FrameType], suspended: Mapping[int, Any]) -> tuple[i
             continue
         if id(frame) in suspended:
             cleared.add(id(frame))
-            left += _waiting(frame.f_code.co_name, suspended[id(frame)])
+            words = f"a suspended {type(suspended[id(frame)]).__name__.replace('_', ' ')}"
+            # No name that %xdel could take.
+            left += _weak({f"{frame.f_code.co_name[:398]}()": suspended[id(frame)]}, words)
             continue
         try:
             frame.clear()
         except RuntimeError:  # still running; reading its locals now would store a copy of them
             continue
         cleared.add(id(frame))
-        left += _weak(frame.f_code.co_name, _uncleared(frame))
+        left += _weak({f"{frame.f_code.co_name}.{name}": value for name, value in _uncleared(frame).items()})
     return len(cleared - suspended.keys()), left
 
 
-def _waiting(name: str, one: Any) -> list[_Left]:
-    """Return a suspended generator or coroutine as a holder, with nothing in bytes if it holds no large value."""
-    words = f"a suspended {type(one).__name__.replace('_', ' ')}"
-    held = sum(holder.bytes for holder, _ in holders_of({name: one}))
-    return [(Holder(f"{name[:398]}()", held, words), weakref.ref(one))]  # no name that %xdel could take
+def _with_the_exception(error: BaseException) -> Iterator[_Left]:
+    """Yield what an exception holds in attributes and arguments: they stay for as long as somebody keeps it."""
+    kind, args, attributes = type(error).__name__, ask(error, "args"), ask(error, "__dict__")
+    if isinstance(args, tuple):
+        yield from _weak({f"{kind}.args[{number}]": value for number, value in enumerate(args)})
+    if type(attributes) is dict:
+        yield from _weak({f"{kind}.{name}": value for name, value in attributes.items()})
 
 
 def _uncleared(frame: FrameType) -> Mapping[str, Any]:
@@ -227,12 +235,24 @@ def _captured(function: FunctionType) -> Iterator[tuple[str, Any]]:
             continue
 
 
-def _weak(name: str, namespace: Mapping[str, Any]) -> Iterator[_Left]:
-    for holder, value in holders_of(namespace):
+def _weak(found: Mapping[str, Any], words: str | None = None) -> Iterator[_Left]:
+    for name, value in found.items():
         try:
-            yield holder.replace(name=f"{name}.{holder.name}"[:400]), weakref.ref(value)
+            yield name[:400], words, weakref.ref(value)
         except TypeError:  # a list or a dict cannot be watched
             continue
+
+
+def _still_held(namespace: Mapping[str, Any], left: Iterable[_Left]) -> tuple[Holder, ...]:
+    """Return what is held now, biggest first: by names, and by what stayed although the frames are empty."""
+    alive = [(name, words, ref()) for name, words, ref in left]
+    beside = {name: value for name, _, value in alive if value is not None}
+    words_for = {name: words for name, words, value in alive if value is not None and words is not None}
+    found = holders_of(namespace, beside)
+    named = {id(value) for _, value in found}
+    kept = [holder.replace(what=words_for.get(holder.name, holder.what)) for holder, _ in found]
+    kept += [Holder(name, 0, words) for name, words in words_for.items() if id(beside[name]) not in named]
+    return tuple(sorted(kept, key=lambda holder: -holder.bytes))
 
 
 def _drop(reached: list[BaseException], frame_ids: set[int], shell: Any) -> None:
@@ -255,7 +275,10 @@ def _drop(reached: list[BaseException], frame_ids: set[int], shell: Any) -> None
 
 def _user_namespace(shell: Any) -> Mapping[str, Any]:
     namespace = getattr(shell, "user_ns", None)
-    return namespace if isinstance(namespace, Mapping) else vars(sys.modules["__main__"])
+    if isinstance(namespace, Mapping):
+        return namespace
+    found = getattr(sys.modules.get("__main__"), "__dict__", None)  # embedded interpreters have none, or another object
+    return found if isinstance(found, Mapping) else {}
 
 
 def _measure() -> _Memory:
@@ -264,9 +287,11 @@ def _measure() -> _Memory:
     except psutil.Error:
         rss = None
     cuda = cuda_in_use()
-    reserved = sum(cuda.memory_reserved(index) for index in range(cuda.device_count())) if cuda else None
+    devices = range(cuda.device_count()) if cuda else ()
+    reserved = sum(cuda.memory_reserved(index) for index in devices) if cuda else None
+    in_use = sum(cuda.memory_allocated(index) for index in devices) if cuda else None
     device = active.last()
-    return _Memory(rss, reserved, None if device is None else int(device.current_bytes))
+    return _Memory(rss, reserved, in_use, None if device is None else int(device.current_bytes))
 
 
 def _return_unused() -> None:
@@ -295,10 +320,27 @@ def _sentence(
     ]
     done = f"Cleared {_count(frames, 'frame')} of {_count(exceptions, 'exception')}"
     stack = "the stack is kept without its locals" if keep_stack else "the stack is gone, so %debug has nothing to walk"
-    named = [f"{one.name} ({format_bytes(one.bytes)}, {one.what})" for one in kept if one.bytes >= WORTH_NAMING_BYTES]
+    large = [one for one in kept[:MAX_KEPT] if one.bytes >= WORTH_NAMING_BYTES]
+    named = [f"{one.name} ({format_bytes(one.bytes)}, {one.what})" for one in large]
     held = f"Still held by {', '.join(named)}" if named else "No name of yours holds a large tensor or array"
-    text = f"{done}; {stack}. Gave back {', '.join(parts) or 'an amount nobody could measure'}. {held}.{_how(kept)}"
-    return text[:2_000]
+    gave = ", ".join(parts) or "an amount nobody could measure"
+    return f"{done}; {stack}. Gave back {gave}. {held}.{_how(kept)}{_elsewhere(after, kept)}"[:2_000]
+
+
+def _elsewhere(after: _Memory, kept: tuple[Holder, ...]) -> str:
+    """Return what the device still holds beyond the values that have names, and where to look for it."""
+    named = sum(one.bytes for one in kept)  # some of it may lie in host memory: the rest is at least this much
+    for what, in_use, least in (
+        ("the CUDA memory in use", after.cuda_in_use, LIBRARIES_BYTES),
+        ("the simulated device's memory", after.simulated, WORTH_NAMING_BYTES),
+    ):
+        rest = 0 if in_use is None else in_use - named
+        if rest >= least:
+            graphs = [one.name for one in kept if one.what.endswith(GRAPH)][:MAX_KEPT]
+            where = f"An {GRAPH} is kept by {', '.join(graphs)}, and with it what backward would need."
+            where = where if graphs else "Look at what libraries, threads and callbacks keep."
+            return f" Of {what}, at least {format_bytes(rest)} is in no tensor that a name leads to. {where}"
+    return ""
 
 
 def _how(kept: tuple[Holder, ...]) -> str:

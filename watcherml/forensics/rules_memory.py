@@ -39,15 +39,24 @@ MEMORY = (
         "runtime",
         "The CPU allocator or the system refused host RAM.",
         "DefaultCPUAllocator",
+        r"\A\W{0,5}Torch: not enough memory: you tried to allocate\b",
+        r"\bCUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED\b",
+        r"\bnode running low on memory\b",
         r"enforce fail at [^\n]{0,300}(?:CPUAllocator|alloc_cpu)\.cpp",
         r"\bstd::bad_alloc\b",
         r"\bCannot allocate memory\b",
         variant="allocator",
     ),
+    rule(
+        "cuda/paddle_oom",
+        "runtime paddle.MemoryError SystemError",
+        "Paddle raises a MemoryError of its own that names the GPU.",
+        r"\bOut of memory error on GPU [0-9]",
+    ),
     rule("cuda/pycuda_oom", "pycuda.MemoryError", "PyCUDA's own MemoryError is device memory.", r"\bout of memory\b"),
     rule(
         "none/host_oom",
-        "MemoryError _ArrayMemoryError ArrowMemoryError",
+        "MemoryError _ArrayMemoryError ArrowMemoryError duckdb.OutOfMemoryException",
         "The type means host RAM.",
         FIRST_LINE,
         variant="type",
@@ -67,6 +76,9 @@ MEMORY = (
         r"\bfailed to alloc [0-9]+ bytes on host\b",
         r"\b(?:cudaHostAlloc|cuMemHostAlloc|cudaHostRegister|cuMemAllocHost)\w*[^\n]{0,200}\bout of memory\b",
         r"\bCUDA failure 2: out of memory\b[^\n]{0,600}\bexpr=cudaHostAlloc",
+        r"\bruntime error \(2\) : out of memory at [^\n]{0,300}\bTHCCachingHostAllocator\b",
+        r"\b(?:CUDA|HIP) error: out of memory\b(?=[\s\S]{0,2000}\bException raised from [^\n]{0,300}"
+        r"\bCachingHostAllocator)",
     ),
     rule(
         "none/host_pinned_oom",
@@ -76,7 +88,13 @@ MEMORY = (
         frames=IN_PINNING,
         variant="frames",
     ),
-    rule("none/mps_oom", "runtime", "Apple's device, not CUDA.", START + r"MPS backend out of memory\b"),
+    rule(
+        "none/mps_oom",
+        "runtime",
+        "Apple's device, not CUDA.",
+        START + r"MPS backend out of memory\b",
+        r"\A\s{0,20}Invalid buffer size: [0-9.]{1,20} [KMGT]?i?B\b",
+    ),
     rule(
         "none/xpu_oom",
         "runtime",
@@ -91,6 +109,7 @@ MEMORY = (
         "runtime",
         "Another vendor's prefix on the same grammar.",
         START + r"(?!CUDA\b|HIP\b)[A-Z]\w{1,20} out of memory\. " + ASKED,
+        r"\bnot enough GPU video memory available\b",
     ),
     rule(
         "cuda/absurd_size",
@@ -144,6 +163,7 @@ MEMORY = (
         "Error 2 by its name, or its number as ONNX Runtime prints it.",
         START + "cudaErrorMemoryAllocation:? out of memory" + END,
         START + "CUDA failure 2: out of memory" + END,
+        START + "CUDA: out of memory" + END,
     ),
     rule(
         "cuda/thc_cuda_runtime_error_2", "runtime", "Error 2 before torch 1.5.", r"\b(?:cuda|hip) runtime error \(2\)"
@@ -160,6 +180,7 @@ MEMORY = (
         "A device allocation call of the driver or runtime.",
         r"\b(?:cuMem(?:Alloc|Create|Map)|cudaMalloc|hipMalloc)\w*[^\n]{0,120}(?:\b(?:CUDA|HIP)_ERROR_OUT_OF_MEMORY\b"
         r"|\bout of memory\b)",
+        START + "CUDA_ERROR_OUT_OF_MEMORY: out of memory" + END,
     ),
     rule(
         "cuda/cublas_alloc_failed",
@@ -171,13 +192,14 @@ MEMORY = (
         "cuda/cudnn_alloc_failed",
         "runtime",
         "The library found no device memory for its workspace.",
-        START + "CUDNN_STATUS_ALLOC_FAILED" + END,
+        START + "CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)" + END,
     ),
     rule(
         "cuda/library_alloc_failed",
         "runtime",
         "The library found no device memory for its workspace.",
-        START + "(?:(?:CUSPARSE|CUSOLVER)_STATUS|CUFFT)_ALLOC_FAILED" + END,
+        START + "(?:(?:(?:CU|HIP)SPARSE|(?:CU|HIP)SOLVER)_STATUS|(?:CU|HIP)FFT)_ALLOC_FAILED" + END,
+        START + "miopenStatusAllocFailed" + END,
     ),
     rule(
         "cuda/nccl_oom",
@@ -193,8 +215,20 @@ MEMORY = (
         "TensorFlow names the GPU.",
         r"\bOOM when allocating tensor\b[^\n]{0,400}\bdevice:GPU:[0-9]",
     ),
-    rule("none/tf_oom", "runtime", "TensorFlow without a named GPU.", r"\bOOM when allocating tensor\b"),
-    rule("none/jax_oom", "runtime", "JAX without a named GPU.", r"\bRESOURCE_EXHAUSTED: Out of memory\b"),
+    rule(
+        "none/tf_oom",
+        "tensorflow.ResourceExhaustedError runtime",
+        "TensorFlow without a named GPU.",
+        r"\bOOM when allocating tensor\b",
+        r"\Afailed to allocate memory\b",
+    ),
+    rule(
+        "none/jax_oom",
+        "runtime",
+        "JAX without a named GPU.",
+        r"\bRESOURCE_EXHAUSTED: (?:Out of memory\b|Attempting to (?:allocate|reserve)\b|Failed to allocate\b"
+        r"|[^\n]{0,200}\bRan out of memory\b)",
+    ),
     rule(
         "none/triton_shared_memory",
         "runtime",
@@ -206,5 +240,7 @@ MEMORY = (
         "runtime ValueError",
         "A serving engine's own budget.",
         r"\bNo available memory for the cache blocks\b",
+        r"\blarger than the (?:available KV cache memory|maximum number of tokens that can be stored in KV cache)\b",
+        r"\bis less than desired GPU memory utilization\b",
     ),
 )

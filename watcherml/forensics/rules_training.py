@@ -5,6 +5,7 @@ from __future__ import annotations
 from watcherml.forensics.matching import rule
 
 TENSORS = "runtime ValueError AssertionError IndexError"
+TRACED = TENSORS + " TypeError"  # JAX checks shapes with a TypeError
 NAN_TYPES = "runtime ValueError AssertionError FloatingPointError"
 NAN = r"(?:nan|inf|infinite|infinity|non-?finite|not finite)\b"
 WORKER = r"\bDataLoader worker \(pid(?:\(s\))? [0-9, ]{1,400}\)"
@@ -19,18 +20,30 @@ LOADERS = (
     rule("worker/terminated", "runtime", "A worker died.", WORKER + r" is killed by signal: "),
     rule("worker/exited_unexpectedly", "runtime", "A worker died.", WORKER + r" exited unexpectedly\b"),
     rule("worker/timed_out", "runtime", "A worker passed no data in time.", r"\bDataLoader timed out after\b"),
+    rule("worker/pin_thread", "runtime", "The loader's thread died.", r"\bPin memory thread exited unexpectedly\b"),
     rule(
         "worker/fd_passing",
         "runtime OSError",
         "Workers ran out of file descriptors.",
         r"\breceived [0-9]+ items of ancdata\b",
         r"\bToo many open files\. Communication with the workers\b",
+        r"</torch_[0-9]+_[\w]+>[^\n]{0,80}\bToo many open files\b",
+    ),
+    rule(
+        "worker/fd_passing",
+        "OSError",
+        "Passing data took the last descriptor.",
+        r"\[Errno 24\]",
+        frames=r"\b(?:multiprocessing[/\\](?:reduction|resource_sharer|connection|queues)|torch[/\\]multiprocessing)\b",
+        variant="frames",
     ),
     rule(
         "worker/shm_full",
         "runtime OSError",
         "Shared memory is full.",
         r"<?/torch_[0-9]+_[\w]+>?[^\n]{0,80}No space left on device",
+        r"\[Errno 28\][^\n]{0,80}'/(?:dev/shm/)?(?:torch_[0-9]|psm_|pymp-)",
+        quoted=True,
     ),
     rule(
         "worker/shared_memory_object",
@@ -131,6 +144,7 @@ NANS = (
         "ValueError",
         "The data held it before training.",
         r"^Input(?: \w{1,40})? contains (?:nan|infinity)\b",
+        r"^array must not contain infs or nans\b",
         any_case=True,
     ),
     rule(
@@ -139,7 +153,8 @@ NANS = (
         "The program checked and said so.",
         r"\b(?:loss(?:es)?|gradients?|grads?|(?:grad(?:ient)?|total) norm|logits|outputs?|parameters?|weights?"
         r"|activations?)(?: tensor| value)?(?: returned in [^\n]{1,60})?,? {0,2}"
-        r"(?:is|are|was|were|became|become|has become|contains?|=|==|:|turned|went|diverged to) {0,2}(?:an? )?" + NAN,
+        r"(?:is|are|was|were|became|become|has become|contains?|=|==|:|turned|went|(?:went|diverged) to) {0,2}"
+        r"(?:an? )?" + NAN,
         any_case=True,
     ),
     rule(
@@ -147,6 +162,8 @@ NANS = (
         NAN_TYPES,
         "The program checked and said so.",
         r"\bdetected (?:nan|inf)[^\n]{0,40} values in\b",
+        r"\bnan in summary histogram\b",
+        r"\binvalid value \((?:nan|inf)\) encountered in\b",
         r"\b(?:nan|inf|non-?finite) (?:loss|gradients?)\b(?! (?:check|guard|policy|handl))",
         variant="detected",
         any_case=True,
@@ -162,6 +179,7 @@ DEVICES = (
         r"\bTensor on device \S{1,40} is not on the expected device\b",
         r"\bTensor for [^\n]{1,120} is on \w{1,20}, but expected (?:it|them) to be on\b",
         r"\bexpected device \S{1,20} but got device\b",
+        r"\bPlaceholder storage has not been allocated on MPS device\b",
     ),
     rule(
         "device/input_weight_type",
@@ -210,12 +228,23 @@ DEVICES = (
         "Host memory was needed.",
         r"\bcan't convert \S{1,20} device type tensor to numpy\b",
     ),
+    rule(
+        "device/collective",
+        "runtime ValueError",
+        "NCCL was given a tensor that is not on a GPU.",
+        r"\bNo backend type associated with device type cpu\b",
+        r"\bTensors must be CUDA and dense\b",
+    ),
     rule("device/pin_cuda_tensor", "runtime", "Host memory was needed.", r"\bonly dense CPU tensors can be pinned\b"),
     rule(
         "device/same_device",
-        "runtime ValueError",
+        "runtime ValueError AssertionError",
         "Operands live on different devices.",
-        r"\bExpected all tensors to be on the same device\b",
+        r"\bPointer argument \(at [0-9]{1,4}\) cannot be accessed from Triton\b",
+        r"\b(?:must|should) be (?:a CUDA tensor|CUDA tensors|on CUDA)\b",
+        r"\bExpected [^\n]{1,120} to be on the same device\b",
+        r"\bfound two different devices\b",
+        r"\bReceived incompatible devices for jitted computation\b",
         r"\b(?:tensors?|inputs?|indices|index|arguments?|outputs?|events|mask|window|grid)\b[^\n]{0,200}"
         r"\b(?:on|in|at|have|has) (?:the )?same (?:CUDA )?device\b",
     ),
@@ -224,7 +253,7 @@ DEVICES = (
 SHAPES = (
     rule(
         "shape/matmul",
-        TENSORS,
+        TRACED,
         "Inner dimensions differ.",
         r"\bmat1 and mat2 shapes cannot be multiplied\b",
         r"\bmat1 dim 1 must match mat2 dim 0\b",
@@ -232,17 +261,24 @@ SHAPES = (
         r"\bmatmul: Input operand\b",
         r"\bExpected size for first two dimensions of batch2\b",
         r"\bshapes \([\d, ]{1,60}\) and \([\d, ]{1,60}\) not aligned\b",
-        r"\beinsum\(\): [^\n]{0,120}does not broadcast\b",
+        r"\beinsum\(\): [^\n]{0,120}(?:does not broadcast\b|does not match the number of dimensions\b)",
+        r"\ba and b must have same reduction dim\b",
+        r"\bMatrix size-incompatible: ",
+        r"\brequires contracting dimensions to have the same shape\b",
+        r"\bX1 and X2 must have the same number of columns\b",
     ),
     rule(
         "shape/broadcast",
-        TENSORS,
+        TRACED,
         "Operands do not broadcast.",
         r"\bThe size of tensor a \([0-9]+\) must match the size of tensor b\b",
         r"\boperands could not be broadcast\b",
         r"\bcould not broadcast input array\b",
         r"\bshape mismatch: ",
-        r"\bIncompatible shapes: ",
+        r"\b[Ii]ncompatible shapes(?:: | for broadcasting\b)",
+        r"\bShapes \([^()\n]{0,80}\) and \([^()\n]{0,80}\) are incompatible\b",
+        r"\bDimensions must be equal, but are [0-9]+ and [0-9]+",
+        r"\bDimension [0-9]+ in both shapes must be equal\b",
         r"\bshape of the mask\b",
         r"\binconsistent tensor size\b",
     ),
@@ -259,6 +295,12 @@ SHAPES = (
         r"\bExpected input batch_size \([0-9]+\) to match target batch_size\b",
         r"\b(?:Using a t|T)arget size \(torch\.Size[^\n]{1,120}\) (?:that is different to|must be the same as) "
         r"(?:the )?input size\b",
+        r"\bExpected target size [\[(]",
+        r"\b[Tt]arget and input must have the same number of elements\b",
+        r"\bsize mismatch \(got input: \[",
+        r"\blogits and labels must (?:have the same (?:shape|first dimension)|be broadcastable)\b",
+        r"\bweight tensor should be defined either for all [0-9]+ classes\b",
+        r"\bFound input variables with inconsistent numbers of samples\b",
         r"\bonly batches of spatial targets supported\b",
         r"\bmulti-target not supported\b",
     ),
@@ -281,6 +323,13 @@ SHAPES = (
         r"\b[0-9]D tensors? expected, but got\b",
         r"\bDimension out of range \(expected\b",
         r"\btoo many indices for (?:tensor|array)\b",
+        r"\bexpected (?:stride|padding|dilation|kernel_size) to be a single integer value or a list of\b",
+        r"\bbatch[12] (?:and batch2 )?must be (?:a )?3D tensors?\b",
+        r"\binput must have [0-9] dimensions, got [0-9]",
+        r"\bExpected input to be [0-9]-?D or [0-9]-?D, got [0-9]-?D\b",
+        r"\bhx should also be [0-9]-D but got [0-9]-D\b",
+        r"\b[Nn]umber of dim(?:s|ensions)\b[^\n]{0,60}(?:\bdoes not match\b|\bdon't match in permute\b"
+        r"|\bcan not be smaller than number of dimensions of tensor\b)",
     ),
     rule(
         "shape/view_reshape",
@@ -289,6 +338,7 @@ SHAPES = (
         r"\bshape '\[[-\d, ]{1,120}\]' is invalid for input of size\b",
         r"\bcannot reshape array of size\b",
         r"\bdon't multiply up to the size of dim\b",
+        r"\bsplit_with_sizes expects split_sizes to sum exactly to\b",
         quoted=True,
     ),
     rule(
@@ -303,6 +353,8 @@ SHAPES = (
         "Parts differ off the joined dimension.",
         r"\bSizes of tensors must match except in dimension\b",
         r"\binput array dimensions except for the concatenation axis must match\b",
+        r"\ball input arrays must have the same shape\b",
+        r"\b[Aa]ll arrays must be of the same length\b",
     ),
     rule(
         "shape/collate",
@@ -314,6 +366,7 @@ SHAPES = (
         r"\binhomogeneous shape after\b",
         r"\beach element in list of batch should be of equal size\b",
         r"\bSize mismatch between tensors\b",
+        r"\bUnable to create tensor, you should probably activate truncation\b",
     ),
     rule(
         "shape/layer_input",
@@ -322,6 +375,10 @@ SHAPES = (
         r"\binput\.size\(-1\) must be equal to input_size\b",
         r"\bExpected hidden(?:\[[01]\])? size \(",
         r"\bwas expecting embedding dimension of\b",
+        r"\bThe (?:shape|size) of the [23]D attn_mask is\b",
+        r"(?:\bAttention (?:mask|weights)|`attn_output`) should be of size\b",
+        r"\bis incompatible with the layer: expected\b",
+        r"\bExpected weight to be a vector of size equal to the number of channels in input\b",
         r"\bOutput size is too small\b",
         r"\bKernel size can't be greater than actual input size\b",
     ),

@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from watcherml.errors import InvalidValue
 from watcherml.forensics.difference import Side
 from watcherml.forensics.neighbours import Part
 from watcherml.sealed.canonical import canonical_bytes
@@ -199,9 +200,12 @@ def _share(name: str, possible: int, now: Mapping[str, Any], earlier: Mapping[st
 
 def _same(a: Any, b: Any) -> bool:
     # A list holds what == does not tell apart: True and 1.
-    return (
-        type(a) is type(b) and a == b and (not isinstance(a, (list, tuple)) or canonical_bytes(a) == canonical_bytes(b))
-    )
+    if type(a) is not type(b) or a != b or not isinstance(a, (list, tuple)):
+        return type(a) is type(b) and a == b
+    try:
+        return canonical_bytes(a) == canonical_bytes(b)
+    except (InvalidValue, RecursionError):  # what no record could hold
+        return True
 
 
 def _both(earlier: object, now: object) -> str:

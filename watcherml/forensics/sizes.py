@@ -46,6 +46,21 @@ def sizes(config: Mapping[str, Any], found: list[tuple[FrameType, int]], live: L
     )
 
 
+def stated_checkpointing(config: Mapping[str, Any]) -> bool | None:
+    """Return whether a configuration switches checkpointing on; None where it does not say."""
+    found = _stated(config, "checkpointing")
+    return found if isinstance(found, bool) else None
+
+
+def without_checkpointing(config: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Return a configuration without its switches of checkpointing, to tell whether two differ in nothing else."""
+    return {
+        str(key): without_checkpointing(value, depth + 1) if isinstance(value, Mapping) and depth < _DEPTH else value
+        for key, value in config.items()
+        if key not in _KEYS["checkpointing"]
+    }
+
+
 def _stated(config: Mapping[str, Any], name: str) -> Any:
     wanted = bool if name in _SWITCHES else int
     found: dict[str, Any] = {}

@@ -44,6 +44,11 @@ class ActiveRuns:
         with self._changing:
             self._open.append(OpenRun(run, cell, here is threading.main_thread(), threading.get_ident()))
 
+    def adopt(self, run: Run) -> None:
+        """Take in a run that was open before anybody listened: of a cell before the first one that is known."""
+        with self._changing:
+            self._open.append(OpenRun(run, 0, run.thread == threading.main_thread().ident, run.thread))
+
     def begin_cell(self) -> None:
         """Forget the runs that ended before this cell."""
         with self._changing:

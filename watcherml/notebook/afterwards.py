@@ -44,8 +44,11 @@ def put_on_record(session: Session, words: list[str]) -> Panel:
     if session.recorded is not None:
         return _there_already(session, values.config)
     pending = session.pending
+    known = values.config is not None
     if pending is not None:
-        run = _record_pending(session, pending, values.project, config)
+        if pending.config is not None and not known:
+            config, known = pending.config, True
+        run = _record_pending(session, pending, values.project or pending.project, config)
         release = session.released if pending.oom else None
         capsule = data.capsule(run.storage, run.run_id)
     else:
@@ -54,7 +57,7 @@ def put_on_record(session: Session, words: list[str]) -> Panel:
         raise NotFound(f"run {run.run_id} has no capsule", remedy=(run.problems or ["`%watcher doctor` looks."])[-1])
     session.note_failure(run.run_id, run.storage, oom=capsule.failure.class_ in OOM_CLASSES)
     state = f"This failure is on record now, as run {run.run_id}."
-    if values.config is None:
+    if not known:
         state += " Its configuration is not: --config NAME would have named it."
     return failure_page(capsule, state, release.to_data() if release else None)
 

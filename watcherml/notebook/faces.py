@@ -19,7 +19,7 @@ from watcherml.notebook.panels.verdict import verdict_page
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.report.html import html_plan, html_run
-from watcherml.report.safe import one_line
+from watcherml.report.safe import many_lines, one_line
 from watcherml.report.text import text_plan, text_run
 from watcherml.store.storage import Storage
 
@@ -46,8 +46,6 @@ def run_page(storage: Storage, row: Mapping[str, Any]) -> Page:
 def _run(run: Run) -> Panel:
     if run.status == "new" or not run.storage.exists:
         return notice(f"Run {run.run_id} is {run.status}.")
-    if run.status == "running":
-        run.storage.runs.fold(run.run_id)
     return run_page(run.storage, run.storage.get_run(run.run_id))
 
 
@@ -101,4 +99,11 @@ def unregister(shell: Any) -> None:
 
 
 def _bundle(face: Callable[[Any], Panel]) -> Callable[[Any], dict[str, Any]]:
-    return lambda value: face(value)._repr_mimebundle_()
+    def bundle(value: Any) -> dict[str, Any]:
+        try:
+            return face(value)._repr_mimebundle_()
+        except Exception as error:  # noqa: BLE001 - to look at a value must not end a cell
+            words = f"This {type(value).__name__} cannot be shown now: {many_lines(error, 1_000)}"
+            return notice(words, "warn")._repr_mimebundle_()
+
+    return bundle

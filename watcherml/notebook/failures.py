@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from watcherml.api import data
 from watcherml.api.record import Run
+from watcherml.errors import StoreError
 from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.capture import OOM_CLASSES
 from watcherml.forensics.classify import Classification, classify_exception
 from watcherml.forensics.release import Release, release_frames
 from watcherml.notebook.panels.base import notice
 from watcherml.notebook.panels.failure import failure_page
-from watcherml.notebook.pending import remember
+from watcherml.notebook.pending import Pending, remember
 
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
@@ -128,26 +129,52 @@ def _is_plain(found: Classification) -> bool:
     return found.failure_class == "unclassified" and not is_about_memory(found)
 
 
+def _capsule_of(run: Run) -> tuple[Capsule | None, bool]:
+    """Return the capsule of a run's last failure, and whether the store has it; one that it refused is kept here."""
+    refused = run.storage.runs.kept.of(run.run_id).capsules
+    if refused:
+        return Capsule.from_json(refused[-1]["document"]), False
+    try:
+        return data.capsule(run.storage, run.run_id), True
+    except StoreError:
+        return None, False
+
+
+def _state(run: Run, stored: bool) -> str:
+    goes_on = run.status == "running"
+    if stored and goes_on:
+        return f"This failure is on record. Run {run.run_id} goes on; end it with run.finish()."
+    if stored:
+        return f"Run {run.run_id} has ended as {run.status}, and this failure is on record."
+    reason = run.problems[0] if run.problems else "for a reason that is not known"
+    if goes_on:
+        later = "is kept here until it does. The run goes on; end it with run.finish()."
+        return f"The store does not take this failure of run {run.run_id} now ({reason}); it {later}"
+    return (
+        f"Run {run.run_id} has ended as {run.status}, and nothing of that could be written ({reason})."
+        " Its evidence is kept here: `%watcher capture` puts it on record as another run, once a store can be written."
+    )
+
+
 def _show(session: Session, run: Run, release: Release | None, kept: str, *, folded: bool) -> None:
-    if run.status == "running":
-        state = f"This failure is on record. Run {run.run_id} goes on; end it with run.finish()."
-    else:
-        state = f"Run {run.run_id} has ended as {run.status}, and this failure is on record."
-    capsule = data.capsule(run.storage, run.run_id)
+    capsule, stored = _capsule_of(run)
     if capsule is None:
         reason = f" ({run.problems[-1]})" if run.problems else ""
         text = f"WatcherML could not capture this failure of run {run.run_id}{reason}."
         session.show(notice(f"{text}\n{release.sentence if release else kept}", "warn"))
         return
     session.note_failure(run.run_id, run.storage, oom=capsule.failure.class_ in OOM_CLASSES)
+    if not stored and run.status != "running":
+        session.recorded, session.pending = None, Pending(capsule, session.cells.count, run.project, run.config)
+    state = _state(run, stored)
     given_back = release.to_data() if release else {"sentence": kept, "kept": []} if kept else None
-    session.show(failure_page(capsule, state, given_back, folded=folded))
+    session.show(failure_page(capsule, state, given_back, folded=folded, on_record=stored))
 
 
 def _report_handled(session: Session, run: Run) -> None:
     """A run failed inside a ``with``, and the cell's own code dealt with the exception."""
-    capsule = data.capsule(run.storage, run.run_id)
-    if capsule is None:
+    capsule, stored = _capsule_of(run)
+    if capsule is None or not stored:
         return
     session.note_failure(run.run_id, run.storage, oom=capsule.failure.class_ in OOM_CLASSES)
     session.show(failure_page(capsule, f"run {run.run_id} failed in this cell and is on record.", folded=True))

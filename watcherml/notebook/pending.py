@@ -5,9 +5,10 @@ It is read at the failure, as a capsule in memory: releasing the cell's memory e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from watcherml.api.record import Run
 from watcherml.forensics.capsule import Capsule
@@ -27,11 +28,14 @@ class Pending:
     """A failure that is not on record; strings and numbers only.
 
     ``cell`` is the number of the cell it came from: the cells up to it, which are kept anyway, are no part of
-    ``capsule`` yet, since most failures are typos that nobody will ask for.
+    ``capsule`` yet, since most failures are typos that nobody will ask for. ``project`` and ``config`` are those of a
+    run whose store took nothing of it, None where no run was open.
     """
 
     capsule: Capsule
     cell: int
+    project: str | None = None
+    config: Mapping[str, Any] | None = None
 
     @property
     def oom(self) -> bool:

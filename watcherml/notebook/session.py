@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from watcherml.api import data, record
@@ -29,6 +30,8 @@ from watcherml.store.storage import Storage
 
 _ATTRIBUTE = "_watcherml_session"
 _FLUSH_SECONDS = 5.0
+# A store that refuses cells, because it is locked or full, is asked again by the first cell after so long.
+_REFUSED_SECONDS = 10.0
 
 
 class Session:
@@ -51,8 +54,9 @@ class Session:
         self._last_storage: Storage | None = None
         self._last_oom: tuple[str, Storage] | None = None
         self._campaign: tuple[str, Storage] | None = None
-        self._written_to: Storage | None = None
-        self._store_refused = False
+        self._asked: Path | None = None  # the store that cells were last written to, or should have been
+        self._refused_until = 0.0  # of the monotonic clock
+        self._refusal_told = False
         self._seen_error = 0
         self._to_show: list[Panel] = []
         self._behind = Behind(self._note)
@@ -69,10 +73,13 @@ class Session:
         """Make this the shell's session, and the one that hears of runs and that capsules take their cells from."""
         setattr(self.shell, _ATTRIBUTE, self)
         self._unlisten = record.on_start(self.run_started)
+        for run in record.open_runs():  # of a cell before this one, or of a session that was unloaded
+            self.runs.adopt(run)
+            self._last_storage = run.storage
         record.set_history(self.cells.evidence)
         self._threads.install()
         self._seen_error = id(_last_error())  # of a cell before this one, which may ask for it to be captured
-        atexit.register(self.flush)
+        atexit.register(self._last_flush)
 
     def detach(self) -> None:
         """Take back what ``attach`` did; open runs stay open."""
@@ -81,8 +88,8 @@ class Session:
         self._unlisten()
         record.set_history(None)
         self._threads.remove()
-        atexit.unregister(self.flush)
-        self.flush()
+        atexit.unregister(self._last_flush)
+        self._last_flush()
         self._behind.end()
 
     # -- hooks ------------------------------------------------------------------------------------------------
@@ -114,7 +121,7 @@ class Session:
     def run_started(self, run: Run) -> None:
         """Take in a run that ``init`` has just started."""
         try:
-            self._last_storage, self._store_refused = run.storage, False
+            self._last_storage, self._refused_until = run.storage, 0.0
             self.runs.started(run, self.cells.current)
         except Exception as problem:  # noqa: BLE001 - see above
             self._note(problem)
@@ -140,24 +147,36 @@ class Session:
 
     def _write_cells(self) -> None:
         storage = self.storage()
-        # Loading the extension must not make a store; and one that cannot be written is asked once a run.
-        if self._store_refused or (self.runs.newest() is None and not storage.exists):
+        if self.runs.newest() is None and not storage.exists:  # loading the extension must not make a store
             self._behind.do(self.cells.clean)
-        elif self._written_to is storage:
-            self._behind.do(partial(self._write, storage))
-        else:
+            return
+        if self._asked != storage.path:
             # A store that refuses has to be said below the cell that asked first; later cells need not wait for a disk.
+            self._asked, self._refusal_told = storage.path, False
             self._write(storage, 1)
-            self._written_to = storage
-            self._behind.do(partial(self._write, storage))
+        self._behind.do(partial(self._write, storage))
 
     def _write(self, storage: Storage, most: int = MAX_CELLS) -> None:
-        if not self._store_refused:
-            try:
-                self.cells.write(storage, most)
-            except Exception:
-                self._store_refused = True
+        """Write the cells that wait; a store that refuses is left alone for a while, and that is said once."""
+        if time.monotonic() < self._refused_until:
+            self.cells.clean()
+            return
+        try:
+            self.cells.write(storage, most)
+        except Exception:
+            self._refused_until = time.monotonic() + _REFUSED_SECONDS
+            told, self._refusal_told = self._refusal_told, True
+            if not told:
                 raise
+        else:
+            self._refusal_told = False
+
+    def _last_flush(self) -> None:
+        """Ask once more a store that has refused: nobody will do so later."""
+        self._refused_until = 0.0
+        if self._asked is not None:
+            self._behind.do(partial(self._write, self.storage()))
+        self.flush()
 
     def flush(self) -> bool:
         """Wait until the cells that have ended are on record; return whether they are."""

@@ -44,21 +44,21 @@ def divisors_down(batch: int) -> list[int]:
 
     64 gives 32, 16, 8, 4, 2, 1; 96 gives 48, 24, 12, 6, 3, 1; a prime gives 1.
     """
-    divisors = _divisors(batch)
+    found = divisors(batch)
     rungs: list[int] = []
     current = batch
     while current > 1:
-        current = divisors[bisect_right(divisors, current // 2) - 1]
+        current = found[bisect_right(found, current // 2) - 1]
         rungs.append(current)
     return rungs
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> tuple[int, ...]:
     """Return exact divisors in order; what is left when all small factors are out counts as one prime."""
-    divisors = [1]
+    found = [1]
     for prime in _factors(number):
-        divisors = sorted({*divisors, *(one * prime for one in divisors)})
-    return divisors
+        found = sorted({*found, *(one * prime for one in found)})
+    return tuple(found)
 
 
 def _factors(number: int) -> list[int]:

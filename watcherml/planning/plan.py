@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from watcherml.contract.contract import RecoveryContract
+from watcherml.planning.predict import NO_PREDICTIONS, Predictions, too_large
 from watcherml.planning.rules import (
     allocator,
     attention,
@@ -17,10 +19,11 @@ from watcherml.planning.rules import (
     sequence,
 )
 from watcherml.planning.rules.draft import Draft, Drafts, Situation, combine
+from watcherml.planning.wording import cut
 from watcherml.protocol.plan import RecoveryPlan, Skipped, Source, control_steps
 from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
 
-PLANNER_VERSION = 2
+PLANNER_VERSION = 3
 _RULES: tuple[Callable[[Situation], Drafts], ...] = (
     micro_batch.drafts,
     checkpointing.drafts,
@@ -45,32 +48,26 @@ def make_plan(
     *,
     include_approval_required: bool,
     max_proposals: int,
+    predictions: Predictions = NO_PREDICTIONS,
 ) -> RecoveryPlan:
     """Return the plan: proposals in the order in which they would be tried, and what was left out and why.
 
     Controls that act on a diagnosed cause come first, then the gentlest change of each family. Where the cause lies
-    outside the configuration nothing is proposed and only the control runs. Deterministic: equal arguments give equal
-    bytes.
+    outside the configuration nothing is proposed and only the control runs. Where a person insisted despite every cause
+    that refuses, whatever it is needs approval. Deterministic: equal arguments give equal bytes.
     """
-    usable, left_out = _usable(source, capabilities, skipped)
-    situation = Situation({one.name: one for one in usable}, source, contract.device.kind)
-    drafts: list[Draft] = []
-    if source.control_only:
-        left_out = [Skipped("every intervention", source.control_only)]
-    for rule in () if source.control_only else _RULES:
-        made, reasons = rule(situation)
-        drafts += made
-        left_out += reasons
-    drafts += _combinations(drafts)
+    drafts, left_out = considered(contract, source, capabilities, skipped, predictions.micro_batches)
+    permitted = [one for one in drafts if not not_permitted(one, contract, include_approval_required)]
+    hopeless = _hopeless(permitted, contract, source, predictions)
     proposals: list[Proposal] = []
-    for draft in sorted(drafts, key=lambda one: (_indirect(situation, one), one.tier, one.slug)):
-        reason = _not_permitted(draft, contract, include_approval_required)
+    for draft in drafts:
+        reason = not_permitted(draft, contract, include_approval_required) or hopeless.get(draft.slug, "")
         if not reason and len(proposals) >= max_proposals:
             reason = f"The plan holds at most {max_proposals} proposals."
         if reason:
             left_out.append(Skipped(draft.slug, reason))
         else:
-            proposals.append(_seal(draft, source))
+            proposals.append(_seal(draft, source, predictions))
     return RecoveryPlan(
         contract=contract,
         source=source,
@@ -78,9 +75,54 @@ def make_plan(
         proposals=tuple(proposals),
         skipped=tuple(left_out),
         control_max_steps=control_steps(source, contract.verification.minimum_progress_steps),
-        notes=_notes(contract, proposals, bool(source.control_only)),
+        notes=(
+            *_notes(contract, proposals, bool(source.control_only)),
+            *_notes_on_causes(contract, source),
+            *predictions.notes(source, contract.device),
+        ),
         planner_version=PLANNER_VERSION,
     )
+
+
+def considered(
+    contract: RecoveryContract,
+    source: Source,
+    capabilities: tuple[Capability, ...],
+    skipped: tuple[Skipped, ...],
+    micro_batches: tuple[int, ...] = (),
+) -> tuple[list[Draft], list[Skipped]]:
+    """Return every draft in the order in which it would be tried, permitted or not, and what no rule drafts."""
+    usable, left_out = _usable(source, capabilities, skipped)
+    situation = Situation({one.name: one for one in usable}, source, contract.device.kind, micro_batches)
+    drafts: list[Draft] = []
+    if source.control_only:
+        left_out = [Skipped("every intervention", source.control_only)]
+    for rule in () if source.control_only or source.still_refused_by else _RULES:
+        made, reasons = rule(situation)
+        drafts += made
+        left_out += reasons
+    drafts += _combinations(drafts)
+    drafts = [_despite(one, source) for one in drafts]
+    return sorted(drafts, key=lambda one: (_indirect(situation, one), one.tier, one.slug)), left_out
+
+
+def _hopeless(
+    drafts: list[Draft], contract: RecoveryContract, source: Source, predictions: Predictions
+) -> dict[str, str]:
+    """Return the drafts that need not be tried, with the reason; never all of them.
+
+    A prediction may order and leave out, but that nothing helps is for a trial to say: the draft that is predicted to
+    come closest stays.
+    """
+    peaks = {one.slug: predictions.of(_digest(one, source)) for one in drafts}
+    reasons = {slug: too_large(peak, source, contract.device, predictions) for slug, peak in peaks.items()}
+    if reasons and all(reasons.values()):
+        reasons[min(peaks, key=lambda slug: peaks[slug] or 0)] = ""
+    return reasons
+
+
+def _digest(draft: Draft, source: Source) -> str:
+    return config_digest(apply_changes(source.config, draft.changes))
 
 
 def automatic_ids(plan: RecoveryPlan) -> tuple[str, ...]:
@@ -97,7 +139,8 @@ def _usable(
     source: Source, capabilities: tuple[Capability, ...], skipped: tuple[Skipped, ...]
 ) -> tuple[list[Capability], list[Skipped]]:
     """Divide the controls into those that the failure leaves open and those that it rules out, with the reason."""
-    ruled_out = {one.capability: one.sentence for one in source.ruled_out}
+    despite = {one.cause for one in source.despite}
+    ruled_out = {one.capability: one.sentence for one in source.ruled_out if one.cause not in despite}
     if source.phase == "load":
         reason = "Memory ran out while the model was loaded, before any batch."
         ruled_out = {**dict.fromkeys(_NEED_A_BATCH, reason), **ruled_out}
@@ -119,7 +162,14 @@ def _combinations(drafts: list[Draft]) -> list[Draft]:
     return [combine(rung, switch, tier=rung.tier + 3.5) for switch in switches for rung in rungs]
 
 
-def _not_permitted(draft: Draft, contract: RecoveryContract, include_approval_required: bool) -> str:
+def _despite(draft: Draft, source: Source) -> Draft:
+    """Return a draft that a person has to approve, told of each cause that it is tried despite."""
+    words = tuple(f"It is tried despite {one.words}, which refuses it." for one in source.despite)
+    return replace(draft, least_authority="approval_required", cautions=(*words, *draft.cautions)) if words else draft
+
+
+def not_permitted(draft: Draft, contract: RecoveryContract, include_approval_required: bool) -> str:
+    """Return why a draft may not be planned under the contract, or an empty text."""
     if draft.authority == "approval_required" and not include_approval_required:
         return "Needs a person's approval, and this plan was asked for automatic proposals only."
     missing = contract.permissions.missing_for(
@@ -128,7 +178,7 @@ def _not_permitted(draft: Draft, contract: RecoveryContract, include_approval_re
     return f"The contract does not permit it: {missing} is off." if missing else ""
 
 
-def _seal(draft: Draft, source: Source) -> Proposal:
+def _seal(draft: Draft, source: Source, predictions: Predictions) -> Proposal:
     return Proposal(
         proposal_id=draft.slug,
         title=draft.title,
@@ -142,8 +192,8 @@ def _seal(draft: Draft, source: Source) -> Proposal:
         evidence_ids=draft.evidence_ids,
         expected_effect=draft.expected_effect,
         cautions=draft.cautions,
-        predicted_peak_bytes=None,
-        config_digest=config_digest(apply_changes(source.config, draft.changes)),
+        predicted_peak_bytes=predictions.of(_digest(draft, source)),
+        config_digest=_digest(draft, source),
     )
 
 
@@ -161,3 +211,23 @@ def _notes(contract: RecoveryContract, proposals: list[Proposal], control_only: 
     if waiting:
         notes.append(f"{waiting} of {len(proposals)} proposals run only after a person approves them.")
     return tuple(notes)
+
+
+def _notes_on_causes(contract: RecoveryContract, source: Source) -> list[str]:
+    notes = []
+    if source.how_to_insist:
+        notes.append(cut(source.how_to_insist))
+    if source.despite:
+        causes = " ".join(f"{one.words}: {one.sentence}" for one in source.despite)
+        first = (
+            "Asked for despite what refuses it, so a person has to approve each change, and the verdict will say so."
+        )
+        notes.append(cut(f"{first} {causes}"))
+    if source.horizon_step is not None:
+        steps = contract.verification.minimum_progress_steps
+        short = f" This contract asks for {steps:,}." if steps < source.horizon_step else ""
+        notes.append(
+            f"Memory piles up over the steps and would fill the device by itself at step {source.horizon_step:,}: a run"
+            f" that ends earlier proves nothing, and one with fewer samples in a step has to be longer still.{short}"
+        )
+    return notes

@@ -40,6 +40,9 @@ from watcherml.sealed.record import Record, thaw
 
 AUTHORITIES: tuple[Authority, ...] = ("automatic", "approval_required")
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
+_MOST_STEPS = 10**12  # as the field type has it
+# What a step leaves behind grows at most as these do.
+_LEAVES_BEHIND = ("micro_batch_size", "gradient_accumulation_steps", "sequence_length")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +64,21 @@ class Trait(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Refusing(Record):
+    """A cause for which every change is refused, with its sentence, and whether a person insisted all the same."""
+
+    cause: Name
+    name: Name
+    sentence: Line
+    insisted: bool = False
+
+    @property
+    def words(self) -> str:
+        """The cause as ``C10 (leak across steps)``."""
+        return f"{self.cause} ({self.name})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Source(Record):
     """What the plan needs to know of the failed run. None is always "not known", never zero or "none".
 
@@ -71,6 +89,9 @@ class Source(Record):
     whole numbers that are floats (see ``sealed.floats``); ``allocator`` is the setting that was in the environment.
     ``supports`` names the controls that act on a cause the diagnosis found, ``ruled_out`` those that cannot help.
     ``control_only`` is the sentence of a cause that lies outside the configuration: only the unchanged one is tried.
+    ``refused_by`` are the causes for which changes are refused; where a person insisted on each of them, changes are
+    proposed and ``control_only`` is None. ``horizon_step`` is the step at which memory that piles up would fill the
+    device by itself.
     """
 
     run_id: RunId
@@ -92,14 +113,46 @@ class Source(Record):
     supports: tuple[Name, ...]
     ruled_out: Annotated[tuple[RuledOut, ...], Items(0, 64)]
     control_only: Annotated[Line | None, Later()] = None
+    refused_by: Annotated[Annotated[tuple[Refusing, ...], Items(1, 32)] | None, Later()] = None
+    horizon_step: Annotated[Steps | None, Later()] = None
 
     def check(self) -> None:
-        """The configuration is an object that a request can carry."""
+        """The configuration is an object that a request can carry, and each cause refuses once."""
+        causes = [one.cause for one in self.refused_by or ()]
+        if len(set(causes)) != len(causes):
+            raise InvalidValue("Source.refused_by", expected="each cause once", got=", ".join(causes)[:200])
+        if self.despite and self.control_only is not None:
+            raise InvalidValue("Source.control_only", expected="null where all causes are insisted on", got="text")
         if not isinstance(self.config, Mapping):
             raise InvalidValue("Source.config", expected="an object", got=type(self.config).__name__)
         size = len(canonical_bytes(self.config))
         if size > limits.MAX_CONFIG_BYTES:
             raise InvalidValue("Source.config", expected=f"at most {limits.MAX_CONFIG_BYTES} bytes", got=f"{size}")
+
+    @property
+    def despite(self) -> tuple[Refusing, ...]:
+        """The causes despite which changes are tried: all that refuse, or none while one is left."""
+        causes = self.refused_by or ()
+        return causes if all(one.insisted for one in causes) else ()
+
+    @property
+    def still_refused_by(self) -> tuple[Refusing, ...]:
+        """The causes that nobody insisted on."""
+        return tuple(one for one in self.refused_by or () if not one.insisted)
+
+    @property
+    def how_to_insist(self) -> str:
+        """How a person insists on changes all the same; empty where nothing is refused any more."""
+        if not self.still_refused_by:
+            return ""
+        ids = [one.cause for one in self.refused_by or ()]
+        left = ", ".join(one.cause for one in self.still_refused_by)
+        first = f"{left} still refuses: insisting takes all of them. " if len(self.still_refused_by) < len(ids) else ""
+        flags, python = " ".join(f"--despite {one}" for one in ids), ", ".join(f'"{one}"' for one in ids)
+        return (
+            f"{first}To try changes all the same: {flags} (despite=[{python}] in Python) and"
+            " --allow-approval-required; a person then has to approve each of them."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,10 +201,14 @@ class RecoveryPlan(Record):
             raise InvalidValue(
                 "RecoveryPlan.proposals", expected="none: only the control is tried", got=", ".join(ids)[:200]
             )
+        if self.source.still_refused_by and self.proposals:
+            expected = "none: " + ", ".join(one.words for one in self.source.still_refused_by)[:300] + " refuses"
+            raise InvalidValue("RecoveryPlan.proposals", expected=expected, got=", ".join(ids)[:200])
         self._check_capabilities()
         for proposal in self.proposals:
             self._check_proposal(proposal)
             self._check_authority(proposal)
+            self._check_despite(proposal)
             self._check_batch(proposal)
 
     def _check_capabilities(self) -> None:
@@ -205,6 +262,16 @@ class RecoveryPlan(Record):
         if any(one.semantic for one in touched) and not proposal.semantic:
             raise InvalidValue(f"{where}.semantic", expected="true", got="false")
 
+    def _check_despite(self, proposal: Proposal) -> None:
+        """What is tried despite a cause is approved by a person, who was told of the cause."""
+        where = f"RecoveryPlan.proposals.{proposal.proposal_id}"
+        for one in self.source.despite:
+            if proposal.authority != "approval_required":
+                raise InvalidValue(f"{where}.authority", expected="approval_required", got=proposal.authority)
+            if not any(one.words in words for words in proposal.cautions):
+                got = "; ".join(proposal.cautions)[:200] or "none"
+                raise InvalidValue(f"{where}.cautions", expected=f"one that names {one.words}"[:500], got=got)
+
     def _check_proposal(self, proposal: Proposal) -> None:
         where = f"RecoveryPlan.proposals.{proposal.proposal_id}"
         try:
@@ -234,6 +301,22 @@ class RecoveryPlan(Record):
                 return proposal
         known = ", ".join(proposal.proposal_id for proposal in self.proposals) or "none"
         raise NotFound(f"no proposal {proposal_id[:100]!r} in this plan", expected=f"one of: {known}")
+
+    def horizon(self, proposal: Proposal) -> int | None:
+        """Return the steps that a run has to reach before it tells anything of memory that piles up; None without.
+
+        Fewer samples or shorter sequences leave as much less behind in a step. A change may slow the growth in other
+        ways: the horizon is necessary, and no proof that nothing is left behind.
+        """
+        step = self.source.horizon_step
+        if step is None:
+            return None
+        factor = 1.0
+        for change in proposal.changes:
+            before, after = _number(change.before), _number(change.after)
+            if change.capability in _LEAVES_BEHIND and before > 0 and after > 0:
+                factor *= before / after
+        return math.ceil(min(step * max(1.0, factor), _MOST_STEPS))
 
     def candidate_config(self, proposal_id: str) -> dict[str, Any]:
         """Return the whole configuration that a proposal would run with, its floats as they were recorded."""

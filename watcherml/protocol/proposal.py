@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from watcherml.errors import BindingError, InvalidValue
 from watcherml.sealed.canonical import canonical_bytes, digest
-from watcherml.sealed.fields import ByteCount, Digest, Items, Json, Line, Name, ProposalId, Text
+from watcherml.sealed.fields import ByteCount, Digest, Items, Json, Later, Line, Name, ProposalId, Text
 from watcherml.sealed.record import Record, thaw
 
 Authority = Literal["automatic", "approval_required"]
@@ -55,12 +55,22 @@ class Capability(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change(Record):
-    """One value of the configuration before and after."""
+    """One value of the configuration before and after.
+
+    ``meaning`` is what ``after`` says in the vocabulary of its capability ("bf16" for "bf16-mixed", 8 for a switch of
+    8-bit state); None where ``after`` says it itself.
+    """
 
     capability: Name
     path: Annotated[tuple[str, ...], Items(1, 16)]
     before: Json
     after: Json
+    meaning: Annotated[Json, Later()] = None
+
+    @property
+    def wanted(self) -> Any:
+        """The value to look for in a process that runs with the change."""
+        return thaw(self.after if self.meaning is None else self.meaning)
 
     @property
     def words(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from watcherml.contract.entrypoint import TrainingEntrypoint
-from watcherml.protocol.proposal import Environment
+from watcherml.protocol.proposal import Change, Environment
 from watcherml.sealed.device import Device
 from watcherml.sealed.fields import (
     Bound,
@@ -15,7 +15,9 @@ from watcherml.sealed.fields import (
     Digest,
     FloatPaths,
     Identity,
+    Items,
     Json,
+    Later,
     MetricName,
     Name,
     ProposalId,
@@ -36,7 +38,8 @@ class TrialRequest(Record):
     """A sealed order. The worker echoes its digest, so that a result can belong to nothing else.
 
     ``proposal_id`` is None for the control. ``float_paths`` are whole numbers of ``config`` that are floats.
-    ``max_steps`` None means the configured length. Holds no paths of this machine; those stand in ``Launch``.
+    ``max_steps`` None means the configured length. ``changes`` are the candidate's, whose effect the worker reads back;
+    None where it changes nothing of the configuration. Holds no paths of this machine; those stand in ``Launch``.
     """
 
     KIND: ClassVar[str] = "trial-request"
@@ -60,6 +63,7 @@ class TrialRequest(Record):
     max_steps: Annotated[int, Bound(1, 10**12, "steps")] | None
     timeout_seconds: Seconds
     grace_seconds: Seconds
+    changes: Annotated[Annotated[tuple[Change, ...], Items(1, 16)] | None, Later()] = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +71,8 @@ class Launch(Record):
     """Where a trial runs on this machine; never exported and never part of a verdict.
 
     ``secrets`` maps paths of the configuration that hold a placeholder to ``env:NAME``: the worker takes the value from
-    its environment. No value of a secret stands here or in the request.
+    its environment. No value of a secret stands here or in the request. ``gpu`` is the only GPU that the trial may see,
+    in the words of ``CUDA_VISIBLE_DEVICES``; None leaves it those that the supervisor sees.
     """
 
     KIND: ClassVar[str] = "trial-launch"
@@ -80,3 +85,4 @@ class Launch(Record):
     dataset_path: Identity | None
     log_limit_bytes: Annotated[int, Bound(1_024, 100_000_000, "bytes")] = 1_000_000
     secrets: Mapping[_SecretPath, _FromEnvironment] = field(default_factory=dict)
+    gpu: Annotated[Name | None, Later()] = None

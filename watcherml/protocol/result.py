@@ -13,9 +13,11 @@ from watcherml.sealed.device import Device, DeviceKind
 from watcherml.sealed.fields import (
     Bound,
     ByteCount,
+    Count,
     Digest,
     Identity,
     Items,
+    Later,
     Line,
     MetricName,
     Name,
@@ -63,8 +65,11 @@ class Progress(Record):
 class Peak(Record):
     """Peak memory of the trial's process on one device, in bytes, with the method that measured it.
 
-    For ``cuda`` ``reserved_bytes`` is torch's peak of reserved segments; for ``simulated`` only
-    ``allocated_bytes`` is known. ``compared_bytes`` is what a ceiling is compared with.
+    For ``cuda`` ``reserved_bytes`` is torch's peak of reserved segments, ``other_bytes`` what the process held beside
+    them when training was over; for ``simulated`` only ``allocated_bytes`` is known. ``compared_bytes`` is what a
+    ceiling is compared with. ``limit_bytes`` is the device's size or a cap below it, ``headroom_bytes`` what the peak
+    left of it beside everything else on the device; ``retries`` counts how often the allocator had to empty its cache
+    and try again, ``retrying_steps`` the optimizer steps running in which it did.
     """
 
     kind: DeviceKind
@@ -72,6 +77,10 @@ class Peak(Record):
     allocated_bytes: ByteCount | None
     reserved_bytes: ByteCount | None
     other_bytes: ByteCount | None = None
+    limit_bytes: Annotated[ByteCount | None, Later()] = None
+    headroom_bytes: Annotated[ByteCount | None, Later()] = None
+    retries: Annotated[Count | None, Later()] = None
+    retrying_steps: Annotated[Count | None, Later()] = None
 
     @property
     def compared_bytes(self) -> int | None:

@@ -183,7 +183,7 @@ def _is_no_value(name: str, text: str, place: Value, form: str, before: int, val
 def follows_flag(name: str, value: str) -> bool:
     """Tell whether the word after an option of a command line is a secret."""
     if names.naming(name) == "strong":
-        return not names.is_setting(name, value)
+        return not names.is_setting(name, value) and (names.may_be_number(name) or not is_path(value))
     number = value.replace(".", "", 1).isdigit()
     return looks_secret(name, value) or (names.is_token(name) and not number and value.lower() not in _PROSE)
 

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NamedTuple
 
 from watcherml.recorder import batches, framework
@@ -23,6 +24,7 @@ MOST_BATCHES = 2_000
 # The first readings are always taken; a later one waits until the steps since the last took this many times its cost.
 ALWAYS = 32
 COST_FACTOR = 100
+_OPTIMIZERS = "/torch/optim/optimizer.py"
 _postponed: list[Callable[[], None]] = []  # removals of hooks that stopped while torch called them
 
 
@@ -49,8 +51,10 @@ class MemoryLog:
         self._refused = 0
         self._retries: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
+        self._retrying: dict[str, tuple[int, int, int]] = {}  # retries so far, steps running with some, the longest row
         self._device = ""
         self._last: Reading | None = None
+        self._last_step = 0
         self._next_at = 0.0
         self._since_step = 0
         self._loaders = batches.Names()
@@ -71,6 +75,7 @@ class MemoryLog:
         _undo_postponed()
         self._deaf = False
         self._start, self._retries, self._refusals = {}, framework.retries(), framework.refusals()
+        self._retrying = {}
         for one in readings():
             self._start[one.device], self._start_peak[one.device] = one.allocated, one.peak
         self._refused = active.refusals
@@ -125,6 +130,11 @@ class MemoryLog:
         now = framework.retries().get(device)
         return None if now is None else now - self._retries.get(device, 0)
 
+    def retrying_steps(self, device: str) -> int | None:
+        """Return in how many optimizer steps running the allocator had to try again; None where no step was counted."""
+        found = self._retrying.get(device)
+        return None if found is None else found[2]
+
     def refusals_since_start(self, device: str) -> int | None:
         """Return how many requests torch's allocator refused, those included that torch itself caught."""
         now = framework.refusals().get(device)
@@ -158,8 +168,19 @@ class MemoryLog:
     # -- hooks ----------------------------------------------------------------------------------------------------
 
     def _attach(self, module: Any) -> None:
-        self._undo.append(module.register_optimizer_step_post_hook(self._stepped).remove)
         self.watches_steps = True
+        if not _in_post_hooks():
+            self._undo.append(module.register_optimizer_step_post_hook(self._stepped).remove)
+            return
+        # A run that starts in a hook after a step: torch walks those hooks just now, and the others before a step.
+        attached: list[Any] = []
+
+        def attach(*_: Any) -> None:
+            if not attached and not self._deaf:
+                attached.append(module.register_optimizer_step_post_hook(self._stepped))
+                self._undo.append(attached[0].remove)
+
+        self._undo.append(module.register_optimizer_step_pre_hook(attach).remove)
 
     def _count(self, optimizer: Any) -> int:
         key = id(optimizer)
@@ -180,12 +201,23 @@ class MemoryLog:
             self._since_step = 0
             self._trained_on = self.batch_elements[-1][0] if self.batch_elements else None
             self.after_batches.clear()
+            self._note_retries(optimizer)
             if self.after_steps.wants(count) and self._due(count):
                 found = self._read(optimizer)
                 if found is not None:
                     self.after_steps.add(count, found.allocated)
         except Exception as error:  # noqa: BLE001 - training goes on
             self._give_up(error)
+
+    def _note_retries(self, optimizer: Any) -> None:
+        index = _cuda_index(optimizer)
+        now = None if index is None else framework.retries_of(index)
+        if now is None:
+            return
+        device = f"cuda:{index}"
+        before, running, longest = self._retrying.get(device, (self._retries.get(device, 0), 0, 0))
+        running = running + 1 if now > before else 0
+        self._retrying[device] = now, running, max(longest, running)
 
     def _batch(self, loader: object, elements: int) -> None:
         if self._deaf:
@@ -222,14 +254,17 @@ class MemoryLog:
         self._device = found.device
         if optimizer is not None:
             self._note_peak(found)
-            self._last = found
+            self._last, self._last_step = found, self.step
         return found
 
     def _note_peak(self, found: Reading) -> None:
         """Take a peak that rose since the last reading for that of the steps between; nobody's counter is reset."""
         before = self._last
         if before is not None and found.peak > before.peak:
-            self.in_step_peak = max(self.in_step_peak or 0, found.peak - before.allocated)
+            # What piled up in steps that nobody read lay there before the last of them began.
+            steps = max(1, self.step - self._last_step)
+            grown = max(0, found.allocated - before.allocated) * (steps - 1) // steps
+            self.in_step_peak = max(self.in_step_peak or 0, found.peak - before.allocated - grown)
         elif before is None and found.peak > self._start_peak.get(found.device, 0):
             self.in_step_peak = found.peak - found.allocated
 
@@ -249,8 +284,19 @@ def _in_a_step() -> bool:
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
-        if frame.f_code.co_filename.replace("\\", "/").endswith("/torch/optim/optimizer.py"):
+        if frame.f_code.co_filename.replace("\\", "/").endswith(_OPTIMIZERS):
             return True
+    return False
+
+
+def _in_post_hooks() -> bool:
+    """Tell whether torch is calling the hooks after an optimizer's step in this thread."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        # The variable of torch's loop: it is there once the first hook was taken.
+        if frame.f_code.co_filename.replace("\\", "/").endswith(_OPTIMIZERS) and "post_hook" in frame.f_locals:
+            return True
+        frame = frame.f_back
     return False
 
 

@@ -133,6 +133,8 @@ class Watch:
         noted = _exit.of(self._main)
         if noted is not None:
             return noted
+        if _is_session():
+            return NO_FINISH  # what is remembered was printed by the prompt, which went on
         if isinstance(error, BaseException):
             return error
         return None if left is None else UNKNOWN_EXIT
@@ -151,6 +153,16 @@ def is_worker() -> bool:
 
 def _in_notebook() -> bool:
     return "ipykernel" in sys.modules
+
+
+def _in_cell() -> bool:
+    """Tell whether IPython executes a cell at this moment: it catches the SystemExit, and its session goes on."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "run_code" and frame.f_globals.get("__name__") == "IPython.core.interactiveshell":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_session() -> bool:
@@ -253,7 +265,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(*arguments, **named)
         except SystemExit as error:
-            if threading.current_thread() is threading.main_thread():
+            if threading.current_thread() is threading.main_thread() and not _in_cell():
                 _exit.note(error)
             raise
 

@@ -148,6 +148,17 @@ def retries() -> dict[str, int]:
     return _counters("num_alloc_retries")
 
 
+def retries_of(index: int) -> int | None:
+    """Return the same of one CUDA device; None where it is not counted. Cheap enough for every step."""
+    cuda = cuda_in_use()
+    for name in ("memory_stats_as_nested_dict", "memory_stats"):  # flattening the counters is what a reading costs
+        try:
+            return int(getattr(cuda, name)(index)["num_alloc_retries"])
+        except Exception:  # noqa: BLE001 - no context, a build without the first, an allocator that counts nothing
+            continue
+    return None
+
+
 def refusals() -> dict[str, int]:
     """Return how many requests the allocator of each CUDA device has refused, those included that torch caught."""
     return _counters("num_ooms")

@@ -76,6 +76,17 @@ class Nvml:
             ],
         }
 
+    def processes(self, index: int) -> dict[int, int | None] | None:
+        """Return the bytes of each process on a GPU of ours by process id, as the driver counts ids; None if unknown.
+
+        A size is None where the driver keeps it to itself.
+        """
+        gpu = next((one for one in self._visible() if one.index == index), None)
+        running = None if gpu is None else self._ask("nvmlDeviceGetComputeRunningProcesses", gpu.handle)
+        if running is None:
+            return None
+        return {int(one.pid): _count(one.usedGpuMemory) for one in running}
+
     def close(self) -> None:
         """Give NVML back; a later reading loads it again."""
         if self._library is not None:

@@ -147,7 +147,7 @@ class Recording:
             self._safely(lambda: runs.note(run.run_id, {"recording_problems": self._problems.to_data()}))
         self._safely(lambda: self._end_in_store(end))
         if not (self._ended and self.on_record) or self._owes:
-            self._put_aside(end)
+            self._put_aside(end)  # where that fails as well, what is kept stays in this process
         runs.kept.forget(run.run_id)
 
     def _end_in_store(self, end: aside.End) -> None:
@@ -185,6 +185,12 @@ class Recording:
             left = {name: value for name, value in git.items() if name not in ("patch", "patch_is")}
             held.note({"git": {**left, "patch_omitted": "it went with the store that was removed"}}, None)
         run.storage.runs.supply(run.run_id, kept.to_data(run.run_id))
+
+    def ensure_row(self) -> None:
+        """Put the run on record again if somebody has removed its store: what follows needs its row."""
+        run = self._run
+        if self.on_record and not run.storage.runs.beat(run.run_id, run.storage.clock(), run.last_step, None):
+            self._appear_again()
 
     def note_device(self) -> None:
         """Put on record which device the run used, also one that was entered after it started."""

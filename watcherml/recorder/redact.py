@@ -27,6 +27,7 @@ __all__ = ["PLACEHOLDER", "findings", "placeholder", "redact_argv", "redact_conf
 
 # After a replacement the neighbours may read otherwise; nothing needs more rounds than this.
 _MAX_ROUNDS = 8
+_NO_COUNT = 10**15  # nothing that a secret's name counts or measures is as large
 
 
 def placeholder(secret: str) -> str:
@@ -105,7 +106,8 @@ def _cleaned(value: Any, path: str, name: str, secret: bool, paths: list[str]) -
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         # A mapping of secrets may count or configure them as well, in small numbers.
         listed = secret and isinstance(value, int) and abs(value) >= 1_000
-        if listed or (names.naming(name) == "strong" and names.may_be_number(name, str(value))):
+        long = isinstance(value, int) and abs(value) >= _NO_COUNT
+        if listed or (names.naming(name) == "strong" and (long or names.may_be_number(name, str(value)))):
             paths.append(path)
             return "[redacted]"
         return value

@@ -204,6 +204,10 @@ PLACES = (
     Rule("cookie", ("cookie",),
          r"(?i)[\"'](?:set-)?cookie\\?[\"']?[ \t]{0,4}[:,][ \t]{0,4}[rbf]{0,2}\\?[\"']?"
          r"(?P<s>[^\s\"'\\=]{1,200}=[^\r\n\"'\\]{4,4000})"),
+    # A line of ~/.pgpass: host:port:database:user:password.
+    Rule("pgpass", (":5432:", ":5433:", ":6432:", ":*:"),
+         r"(?m)^[ \t>+-]{0,8}[A-Za-z0-9_.*-]{1,100}:(?:5432|5433|6432|\*):[^\s:]{1,63}:[^\s:]{1,63}:"
+         r"(?P<s>[^\s*]\S{0,199})[ \t]{0,8}$", _is_no_example),
 )  # fmt: skip
 # These look across lines.
 NETRC = Rule(

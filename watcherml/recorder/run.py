@@ -69,6 +69,7 @@ class Run:
         self.run_id = run_id or ids.new_id(self.project, self.storage.clock())
         self.status = "new"
         self.entered = False  # whether a `with` will end it
+        self.thread = 0  # the identity of the thread that started it
         self.last_step: int | None = None
         self.logging_gap = 0
         self.last_metrics: dict[str, float] = {}
@@ -123,7 +124,7 @@ class Run:
         """Put the run on record and start sampling; raises ``RunError`` if it was started before."""
         if self.status != "new":
             raise RunError(f"run {self.run_id} cannot start", expected="a new run", got=f"one that is {self.status}")
-        self.status = "running"
+        self.status, self.thread = "running", threading.get_ident()
         place = self._safely(ranks.here) if self.role == "user" else None
         if place is not None and place.rank > 0:
             self._follow(place)
@@ -166,6 +167,7 @@ class Run:
         if following is not None:
             self._safely(lambda: following.attach_failure(error))
         self._safely(self.join_facts)
+        self._recording.briefly(self._recording.ensure_row)
         self._recording.briefly(self._recording.note_device)
         self._recording.briefly(self._recording.ensure_sample)
         if self._on_failure is not None:
@@ -348,6 +350,11 @@ class Run:
             self.interrupt(ending)
         else:
             self._end("success", exits.NO_FINISH)
+
+
+def open_here() -> list[Run]:
+    """Return the runs that this process has started and not ended, in the order in which they were made."""
+    return [run for run in list(_here.values()) if run.status == "running" and run._mine]
 
 
 # Runs that this process was given by another one: kept, since a second journal of one process would mix up its names.

@@ -78,6 +78,9 @@ CALLS = (
     Rule("login_call", ("login(", "auth(", "auth="),
          rf"(?:\blogin|BasicAuth|DigestAuth|ProxyAuth|\bauth\s?=\s?)\(\s{{0,8}}[^,()\n]{{1,100}},\s{{0,8}}{_TEXT}"
          r"(?P<s>[^\"'\\\n]{1,300})\\?[\"']", _is_mixed_or_word),
+    Rule("login_call", ("connect(",),
+         rf"\bconnect\(\s{{0,8}}(?:{_TEXT}[^\"'\\\n]{{1,200}}\\?[\"'],\s{{0,8}}){{2}}{_TEXT}"
+         r"(?P<s>[^\"'\\\n]{1,300})\\?[\"']", _is_mixed_or_word),
     Rule("login_call", ("login(", "authenticate(", "init("),
          rf"\b(?:login|authenticate|init)\(\s{{0,8}}(?:[a-z_]{{1,20}}\s?=\s?)?{_TEXT}(?P<s>[A-Za-z0-9_.~+/=-]{{16,300}})"
          r"\\?[\"']", _is_key),

@@ -12,7 +12,10 @@ from watcherml.recorder.late import when_imported
 
 
 class StepCounter:
-    """Counts ``step()`` marks and the calls of each optimizer."""
+    """Counts ``step()`` marks, the calls of each optimizer, and the calls that a gradient scaler left out.
+
+    An attempt that the scaler skipped for an overflow used the memory of a step, and is one.
+    """
 
     def __init__(self) -> None:
         self.marks = 0
@@ -26,16 +29,31 @@ class StepCounter:
             return
         # By its name: torch.optim takes its submodule out of its own namespace.
         self.attach(importlib.import_module("torch.optim.optimizer"))
+        when_imported("torch.amp.grad_scaler", self._attach_scaler)
 
     def watch(self) -> None:
         """Count optimizer steps now or as soon as torch is imported, however late that is."""
         if not self.watches_optimizers:
             when_imported("torch.optim.optimizer", self.attach)
+            when_imported("torch.amp.grad_scaler", self._attach_scaler)
 
     def attach(self, module: Any) -> None:
         """Hook ``torch.optim.optimizer``, which has just been imported."""
         module.register_optimizer_step_post_hook(self._called)
         self.watches_optimizers = True
+
+    def _attach_scaler(self, module: Any) -> None:
+        scaler = module.GradScaler
+        take_step = scaler.step
+
+        def step(this: Any, optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            before = self.optimizers.total()
+            returned = take_step(this, optimizer, *arguments, **options)
+            if self.optimizers.total() == before:
+                self._called(optimizer)
+            return returned
+
+        scaler.step = step
 
     def _called(self, optimizer: Any, *_: Any) -> None:
         if id(optimizer) not in self.optimizers:
@@ -46,6 +64,11 @@ class StepCounter:
     def optimizer_steps(self) -> int:
         """The largest count of any one optimizer: two optimizers in one loop are one step."""
         return max(self.optimizers.values(), default=0)
+
+    @property
+    def seen(self) -> int:
+        """The steps that somebody saw: the marks if there are any, else the optimizer steps."""
+        return self.marks or self.optimizer_steps
 
 
 _in_trial: StepCounter | None = None

@@ -1,12 +1,12 @@
 """The next step after a failure, in one sentence, for somebody who is tired. By class, and by subkind where it matters.
 
-Out of memory has its own: the diagnosis says what was measured and what that means.
+Out of memory has it in the diagnosis: what helps against the first cause that explains the failure.
 """
 
 from __future__ import annotations
 
 from watcherml.forensics.capsule import Capsule
-from watcherml.report.neighbours import first_change
+from watcherml.report.neighbours import first_change, recovery_sentence
 from watcherml.report.safe import one_line
 
 _OUT_OF_MEMORY = ("cuda_out_of_memory", "simulated_out_of_memory")
@@ -34,6 +34,26 @@ _BY_SUBKIND = {
     " names the operation",
     "dtype": "convert one side to the other's dtype where the traceback points{where}",
     "nan_in_input_data": "the data holds a NaN: find the rows, and drop or fill them",
+    "shared_memory_full": "shared memory is full: remove what is left in /dev/shm, use fewer workers, or give a"
+    " container more (--shm-size)",
+    "shm_full": "shared memory is full: use fewer loader workers, or give a container more (--shm-size)",
+    "bus_error": "shared memory is full: use fewer loader workers, or give a container more (--shm-size)",
+    "fd_passing": "raise the limit of open files (ulimit -n), or"
+    " torch.multiprocessing.set_sharing_strategy('file_system')",
+    "no_such_device": "the number of a device that is not here: print torch.cuda.device_count(), and load with"
+    " map_location",
+    "no_driver": "no usable GPU was found: look at nvidia-smi (or rocm-smi) and at CUDA_VISIBLE_DEVICES, then"
+    " `watcher doctor`",
+    "no_kernel_image": "the build has no code for this GPU: install the build of the package that was made for it",
+    "no_compiler": "install what the message names (a C++ compiler, Python's headers, the CUDA toolkit, ninja), or run"
+    " without compiling",
+    "empty_dataset": "the dataset has no samples: print its length, and look at its path and its filters",
+    "nccl_other": "set NCCL_DEBUG=INFO and look at every rank's log: the one that failed first tells why",
+    "jax_oom": "this device is full: a smaller batch, or shorter sequences",
+    "tf_oom": "this device is full: a smaller batch, or shorter sequences",
+    "other_device_oom": "this device is full: a smaller batch, or shorter sequences",
+    "device_generic_oom": "this device is full: a smaller batch, or shorter sequences",
+    "vllm_kv_cache_budget": "give the engine more of the device (gpu_memory_utilization), or a shorter max_model_len",
     "triton_shared_memory": "a kernel wants more of the chip's shared memory than there is: smaller blocks or fewer"
     " stages; a smaller batch does not help",
     "mps_oom": "the device of this Mac is full: a smaller batch, or shorter sequences",
@@ -56,15 +76,18 @@ _BY_CLASS = {
 def next_step(capsule: Capsule) -> str:
     """Return what to do next and what changed since it last worked; empty where nothing is known beyond the headline.
 
-    Out of memory gets no ``Next:``, because the diagnosis in the headline ends with it.
+    Out of memory has a ``Next:`` where a cause explains it; where too little is known the headline ends with what to
+    do. A recovery that was verified for a failure like it comes first.
     """
-    return " ".join(filter(None, (_next(capsule), first_change(capsule.neighbours))))
+    near = capsule.neighbours
+    return " ".join(filter(None, (recovery_sentence(near), _next(capsule), first_change(near))))
 
 
 def _next(capsule: Capsule) -> str:
     failure = capsule.failure
     if failure.class_ in _OUT_OF_MEMORY:
-        return ""
+        action = capsule.diagnosis.action
+        return f"Next: {action}." if action else ""
     where = f" at {one_line(failure.where, 120)}" if failure.where else ""
     words = _BY_SUBKIND.get(failure.subkind) or _BY_CLASS.get(failure.class_)
     if words is None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from watcherml.forensics.capsule import Capsule
+from watcherml.protocol.cost import worst_case
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.report import terms
@@ -19,7 +20,7 @@ from watcherml.report.advice import next_step
 from watcherml.report.changes import differences
 from watcherml.report.ladder import Rung, planned, rungs
 from watcherml.report.memory import picture, shortfall
-from watcherml.report.neighbours import comparison_headline, like_sentence, since_sentence
+from watcherml.report.neighbours import comparison_headline, like_sentence, recovery_sentence, since_sentence
 from watcherml.report.words import device_of, run_headline, verdict_words
 from watcherml.sealed.paths import ABSENT
 from watcherml.sealed.record import thaw
@@ -32,14 +33,15 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def failure_document(capsule: Capsule, release: Mapping[str, Any] | None = None) -> Document:
-    """Return kind, headline, next_step, since_it_worked, seen_before (sentences), simulated, shortfall_bytes,
-    memory_parts, capsule, digest, release."""
+    """Return kind, headline, next_step, recovered_before, since_it_worked, seen_before (sentences), simulated,
+    shortfall_bytes, memory_parts, capsule, digest, release."""
     drawn = picture(capsule)
     parts = drawn.parts if drawn else ()
     return {
         "kind": "failure",
         "headline": capsule.headline,
         "next_step": next_step(capsule),
+        "recovered_before": recovery_sentence(capsule.neighbours),
         "since_it_worked": since_sentence(capsule.neighbours),
         "seen_before": like_sentence(capsule.neighbours),
         "simulated": capsule.device.kind == "simulated",
@@ -68,7 +70,7 @@ def comparison_document(found: Comparison) -> Document:
 
 
 def plan_document(plan: RecoveryPlan, authorized: Collection[str] = (), rejected: Collection[str] = ()) -> Document:
-    """Return kind, headline, simulated, plan, digest, states (by proposal id), worst_case (trials, wall_seconds)."""
+    """Return kind, headline, simulated, plan, digest, states (by proposal id), worst_case (see ``Cost``)."""
     return {
         "kind": "plan",
         "headline": terms.plan_headline(plan, authorized, rejected),
@@ -76,7 +78,7 @@ def plan_document(plan: RecoveryPlan, authorized: Collection[str] = (), rejected
         "plan": plan.to_data(),
         "digest": plan.digest,
         "states": {one.proposal_id: terms.state_of(one, authorized, rejected) for one in plan.proposals},
-        "worst_case": {"trials": terms.worst_case_trials(plan), "wall_seconds": terms.worst_case_seconds(plan)},
+        "worst_case": worst_case(plan).to_data(),
     }
 
 
@@ -192,6 +194,7 @@ def _trial(rung: Rung) -> Document:
         "peak_bytes": rung.peak_bytes,
         "wall_s": rung.wall_s,
         "sentence": rung.sentence,
+        "log_tail": list(rung.log_tail),
     }
 
 

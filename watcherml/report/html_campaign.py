@@ -90,6 +90,8 @@ def _rung_rows(plan: RecoveryPlan, rung: Rung) -> Html:
     row = "".join(f'<td style="{_cell(index)}">{value}</td>' for index, value in enumerate(cells))
     low = "text-align:left;border:none;background:transparent;line-height:1.5;padding:0 0 6px 0;white-space:normal"
     text = markup.shown(rung.sentence, markup.SENTENCE_LIMIT)
+    if rung.log_tail:
+        text = Html(f"{text}{markup.block(markup.escape_lines(chr(10).join(rung.log_tail), 5_000))}")
     below = f'<td colspan="{_COLUMNS}" style="{low};opacity:.8;border-bottom:{palette.RULE}">{text}</td>'
     return Html(f'<tr style="background:transparent">{row}</tr><tr style="background:transparent">{below}</tr>')
 

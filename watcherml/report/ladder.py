@@ -28,6 +28,7 @@ class Rung:
     peak_bytes: int | None
     wall_s: float | None
     sentence: str
+    log_tail: tuple[str, ...] = ()
 
     @property
     def tone(self) -> Tone:
@@ -68,6 +69,7 @@ def rungs(trials: Sequence[Mapping[str, Any]]) -> list[Rung]:
             trial.get("peak_bytes"),
             trial.get("wall_s"),
             str(trial.get("sentence") or ""),
+            tuple(one_line(line, 400) for line in trial.get("log_tail") or ()),
         )
         for trial in trials
     ]

@@ -85,9 +85,22 @@ def like_sentence(neighbours: Neighbours | None) -> str:
     """Return how many failures like this one are on record; empty if there are none."""
     if neighbours is None or not neighbours.similar:
         return ""
-    first = neighbours.similar[0]
+    first = max(neighbours.similar, key=lambda one: one.score)
     text = f"Seen before: {plural(len(neighbours.similar), 'similar failure')}, most alike run {first.run_id}"
     return f"{text} ({first.score} of 100)."
+
+
+def recovery_sentence(neighbours: Neighbours | None) -> str:
+    """Return the verified recovery of the failure most like this one, with what it changed; empty if there is none."""
+    known = [one for one in (neighbours.similar if neighbours else ()) if one.verified_campaign_id]
+    if not known:
+        return ""
+    first = max(known, key=lambda one: one.score)
+    changes = f", which changed {one_line(first.verified_changes, 300)}" if first.verified_changes else ""
+    return (
+        f"A verified recovery exists for a similar failure ({first.score} of 100, run {one_line(first.run_id, 96)}):"
+        f" campaign {one_line(first.verified_campaign_id or '', 128)}{changes}."
+    )
 
 
 def similar_words(one: Similar) -> str:
@@ -96,7 +109,9 @@ def similar_words(one: Similar) -> str:
     text = f"{one.score} of 100, {format_time(one.created_at)}, project {one_line(one.project, 60)}{origin}"
     if one.resolution:
         text += f"; resolved: {one_line(one.resolution, 300)}"
-    if one.campaign_id:
+    if one.verified_campaign_id:
+        text += f"; recovered and verified: `watcher recovery {one_line(one.verified_campaign_id, 128)}`"
+    elif one.campaign_id:
         text += f"; its recovery: `watcher recovery {one_line(one.campaign_id, 128)}`"
     return text
 

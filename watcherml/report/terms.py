@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from watcherml.contract.contract import RecoveryContract
+from watcherml.protocol.cost import worst_case
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.proposal import Proposal
 from watcherml.report.safe import one_line
@@ -74,33 +75,32 @@ def success_sentences(contract: RecoveryContract) -> list[str]:
 
 def worst_case_trials(plan: RecoveryPlan) -> int:
     """Return the most trials that this plan can start, in processes."""
-    contract, candidates = plan.contract, len(plan.proposals)
-    probes = min(max(contract.probe_candidates, 0), candidates)
-    full = min(contract.budget.max_full_trials or 0, candidates)
-    # Each full trial that passes may be confirmed, should the confirmation of a better ranked one fail.
-    total = int(contract.control) + probes + full + full * contract.verification.confirmation_runs
-    return min(contract.budget.max_trials or 0, total)
+    return worst_case(plan).trials
 
 
 def worst_case_seconds(plan: RecoveryPlan) -> float:
     """Return the most wall time that this plan can take, in seconds."""
-    budget = plan.contract.budget
-    one = (budget.trial_timeout_seconds or 0) + (budget.termination_grace_seconds or 0)
-    whole = (budget.campaign_timeout_seconds or 0) + (budget.termination_grace_seconds or 0)
-    return min(worst_case_trials(plan) * one, whole)
+    return worst_case(plan).wall_seconds
 
 
 def spending_sentences(plan: RecoveryPlan) -> list[str]:
     """Return what the campaign may spend at most."""
-    budget = plan.contract.budget
+    budget, cost = plan.contract.budget, worst_case(plan)
+    stages = [("control", cost.control), ("probe", cost.probes), ("full trial", cost.full)]
+    stages.append(("confirmation", cost.confirmations))
+    divided = ", ".join(plural(count, name) for name, count in stages if count)
     lines = [
-        f"At worst {plural(worst_case_trials(plan), 'trial')} and {format_seconds(worst_case_seconds(plan))}"
+        f"At worst {plural(cost.trials, 'trial')} ({divided or 'none'}) and {format_seconds(cost.wall_seconds)}"
         f" of wall time; most campaigns take less.",
         f"One trial takes at most {format_seconds(budget.trial_timeout_seconds)}, a probe"
         f" {plural(budget.probe_steps or 0, 'step')}.",
     ]
+    if budget.parallel_probes > 1:
+        lines.append(f"Up to {plural(budget.parallel_probes, 'probe')} at once; everything else runs alone.")
     if budget.max_gpu_seconds is not None:
         lines.append(f"GPU time at most {format_seconds(budget.max_gpu_seconds)}.")
+    elif plan.contract.device.kind == "cuda":
+        lines.append("GPU time is not limited: at worst the wall time for every GPU that a trial sees.")
     return lines
 
 

@@ -77,6 +77,7 @@ def _ladder(plan: RecoveryPlan, started: Sequence[Rung], coming: Sequence[Planne
     for rung, line in zip(started, table[1:], strict=True):
         lines.append(line)
         lines += plain.wrap(rung.sentence, "      ", "      ", 400) if rung.sentence else []
+        lines += [plain.paint(f"      | {shorten(line, 110)}", "quiet", color) for line in rung.log_tail]
     for stage in coming:
         lines.append(plain.paint(f"  {label(stage.role)}: {stage.sentence}", "quiet", color))
     if budget is not None and any(rung.peak_bytes is not None for rung in started):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from watcherml.report.glossary import label
 from watcherml.report.palette import Tone
 from watcherml.report.safe import compact, one_line
-from watcherml.report.units import format_bytes, format_number, format_seconds, format_time
+from watcherml.report.units import format_bytes, format_number, format_seconds, format_time, plural
 
 if TYPE_CHECKING:
     from watcherml.forensics.capsule import Capsule, Cause
@@ -70,7 +70,12 @@ def when_words(capsule: Capsule) -> str:
     """Return the phase and the last step seen before the failure."""
     failure = capsule.failure
     phase = "phase not known" if failure.phase in ("", "unknown") else one_line(failure.phase, 80)
-    return f"{phase}, no step was seen" if failure.step is None else f"{phase}, after step {failure.step:,}"
+    if failure.step is not None:
+        return f"{phase}, after step {failure.step:,}"
+    counted = _evidence(capsule, "EV-2").get("optimizer_steps")
+    if type(counted) is not int or counted < 1:
+        return f"{phase}, no step was seen"
+    return f"{phase}, after {plural(counted, 'optimizer step')}"
 
 
 def is_about_memory(capsule: Capsule) -> bool:
@@ -124,6 +129,11 @@ def release_words(release: Mapping[str, Any] | None) -> tuple[str, list[str]]:
         size = format_bytes(holder.get("bytes"))
         lines.append(f"{one_line(holder.get('name') or '?', 200)}: {size}{', ' + what if what else ''}")
     return one_line(release.get("sentence") or "", 2_000), lines
+
+
+def _evidence(capsule: Capsule, piece_id: str) -> Mapping[str, Any]:
+    data = next((piece.data for piece in capsule.evidence if piece.id == piece_id), None)
+    return data if isinstance(data, Mapping) else {}
 
 
 def config_of(capsule: Capsule) -> Any:

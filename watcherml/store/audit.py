@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watcherml.errors import NotFound, NotOnRecord
+from watcherml.store import resolution
 from watcherml.store.database import Database
 from watcherml.store.runs import Row, where
 
@@ -110,9 +111,17 @@ class Audit:
             _event(connection, campaign_id, "trial_ended", body, end["ended_at"])
 
     def end_campaign(
-        self, campaign_id: str, verdict: Row, documents: list[tuple[str, str, str]], body: Mapping[str, Any]
+        self,
+        campaign_id: str,
+        verdict: Row,
+        documents: list[tuple[str, str, str]],
+        body: Mapping[str, Any],
+        resolves: tuple[str, str, str] | None = None,
     ) -> None:
-        """Put ranking, verdict and chain on record and close the campaign, in one transaction."""
+        """Put ranking, verdict and chain on record and close the campaign, in one transaction.
+
+        ``resolves`` is the run whose failure that resolves, by whom and how; a person's own mark stays.
+        """
         with self._database.writing() as connection:
             for digest, kind, document in documents:
                 _put(connection, digest, kind, document, verdict["at"], campaign_id)
@@ -122,6 +131,9 @@ class Audit:
                 verdict,
             )
             _event(connection, campaign_id, "ended", body, verdict["at"])
+            if resolves is not None:
+                run_id, by, note = resolves
+                resolution.mark_in(connection, run_id, verdict["at"], by, note)
 
     def campaign(self, campaign_id: str) -> Row:
         """Return a campaign with its summary; ``NotFound`` if there is none."""

@@ -11,13 +11,14 @@ from typing import TypeVar
 
 from watcherml.store.gate import outside
 from watcherml.store.header import read_header
-from watcherml.store.patience import Wait, seconds_left
+from watcherml.store.patience import Patience, Wait, seconds_left
 
 # SQLite's own wait cannot be called off; a wait for a lock is many short ones.
 _TURN_MILLISECONDS = 100
 # Where the wait is a sleep of our own, so that a fork need not wait with it.
 _SHORT_TURN_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.25
+_PREPARE_SECONDS = 1.0  # the wait of a first write, with connections open: less than a fork waits for it
 _ROOM_BYTES = 2**17  # what a write-ahead log and its shared memory need at least
 
 T = TypeVar("T")
@@ -35,14 +36,16 @@ def open_file(path: Path, options: str, seconds: float | None = None) -> sqlite3
     return connection
 
 
-def begin(connect: Callable[[float], sqlite3.Connection]) -> sqlite3.Connection:
+def begin(connect: Callable[[float], sqlite3.Connection], prepare: Callable[[], None]) -> sqlite3.Connection:
     """Return a connection in a write transaction, waiting for other writers as long as this thread may.
 
-    ``connect`` opens one that waits so many seconds for a lock. Between two turns none is open, and the process may be
-    forked.
+    ``prepare`` sees to it that there is a store, ``connect`` opens a connection that waits so many seconds for a lock.
+    Between two turns none is open, and the process may be forked.
     """
 
     def turn() -> sqlite3.Connection:
+        with Patience(_PREPARE_SECONDS).used():
+            prepare()
         connection = connect(_SHORT_TURN_SECONDS)
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -142,8 +142,7 @@ class Database:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
-            self._prepare()
-            connection = begin(self._connect)
+            connection = begin(self._connect, self._prepare)
         except OSError as error:
             raise StoreError("cannot write the store", got=str(error), remedy=_WRITE_REMEDY) from error
         except sqlite3.DatabaseError as error:

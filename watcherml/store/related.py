@@ -14,6 +14,8 @@ SELECT c.run_id, r.project, r.origin, r.config, c.failure_class, c.subkind, c.se
     c.resolved_note,
     (SELECT g.campaign_id FROM campaigns g WHERE g.source_run_id = c.run_id ORDER BY g.created_at DESC LIMIT 1)
         AS campaign_id,
+    (SELECT v.campaign_id FROM campaigns g JOIN verdicts v USING (campaign_id)
+        WHERE g.source_run_id = c.run_id AND v.status = 'verified' ORDER BY v.at DESC LIMIT 1) AS verified_campaign_id,
     {extracts}
 FROM capsules c JOIN runs r USING (run_id)
 WHERE c.failure_class = :failure_class AND c.created_at <= :before AND c.run_id <> :run_id AND r.role = 'user'
@@ -54,6 +56,29 @@ def failures(
         columns["config"] = json.loads(columns["config"])
         found.setdefault(columns["run_id"], columns)
     return list(found.values())
+
+
+def verified_changes(database: Database, campaign_id: str) -> list[Row]:
+    """Return what the candidate of a verified campaign changed: path, before and after (decoded), then variables.
+
+    A variable of the environment has ``before`` None. Empty where the campaign has no verdict here.
+    """
+    with database.reading() as connection:
+        row = connection.execute(
+            "SELECT v.candidate_id, r.document FROM campaigns g JOIN verdicts v USING (campaign_id)"
+            " JOIN records r ON r.digest = g.plan_digest WHERE g.campaign_id = ? AND v.status = 'verified'",
+            (campaign_id,),
+        ).fetchone()
+    if row is None:
+        return []
+    proposals = json.loads(row[1])["value"]["proposals"]
+    chosen: dict[str, Any] = next((one for one in proposals if one["proposal_id"] == row[0]), {})
+    changes = [
+        {"path": ".".join(one["path"]), "before": one["before"], "after": one["after"]}
+        for one in chosen.get("changes", ())
+    ]
+    variables = sorted(chosen.get("environment", {}).items())
+    return changes + [{"path": name, "before": None, "after": value} for name, value in variables]
 
 
 def successes(database: Database, run_id: str, project: str, before: float, limit: int) -> list[Row]:

@@ -1,8 +1,8 @@
-"""The mark of a person on a failure: resolved, by whom, when, and how."""
+"""The mark on a failure: resolved, by whom (a person, or a campaign that verified a recovery), when, and how."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from watcherml.errors import NotFound, StoreError
 
@@ -43,9 +43,14 @@ def mark(storage: Storage, run_id: str, at: float | None, by: str | None = None,
             f"{storage.path} holds a store of WatcherML 0.1, which is only read",
             remedy="What its failures are marked as stays as it is.",
         )
-    clause = "resolved_at IS NULL" if at is not None else "resolved_at IS NOT NULL"
     with storage.database.writing() as connection:
-        connection.execute(
-            f"UPDATE capsules SET resolved_at = ?, resolved_by = ?, resolved_note = ? WHERE run_id = ? AND {clause}",
-            (at, by, note, run_id),
-        )
+        mark_in(connection, run_id, at, by, note)
+
+
+def mark_in(connection: Any, run_id: str, at: float | None, by: str | None = None, note: str | None = None) -> None:
+    """Do what ``mark`` does inside a transaction that is open."""
+    clause = "resolved_at IS NULL" if at is not None else "resolved_at IS NOT NULL"
+    connection.execute(
+        f"UPDATE capsules SET resolved_at = ?, resolved_by = ?, resolved_note = ? WHERE run_id = ? AND {clause}",
+        (at, by, note, run_id),
+    )

@@ -113,7 +113,8 @@ class Storage:
             except StoreError:
                 self.database.read_copy()
 
-    def _take_endings(self) -> None:
+    def take_endings(self) -> None:
+        """Bring endings that were put aside into the store; where it does not take them, reading sees them."""
         if self.runs.endings_wait and self.writable and not self.database.reads_copy:
             with Patience(_READER_SECONDS).used():
                 self.runs.take_endings()
@@ -128,19 +129,21 @@ class Storage:
 
         Raises ``NotFound`` for an unknown id.
         """
-        self._take_endings()
+        self.take_endings()
         return self.runs.get(run_id)
 
     def get_capsule(self, run_id: str) -> dict[str, Any]:
         """Return the failure capsule of a run as plain data; ``NotFound`` if the run has none."""
-        self._take_endings()
+        self.take_endings()
         found: dict[str, Any] = json.loads(self.evidence.capsule(run_id)["document"])["value"]
         return found
 
-    def list_runs(self, project: str | None = None, status: str | None = None, limit: int = 100) -> list[Row]:
-        """Return recorded runs, newest first, without the trials of campaigns."""
-        self._take_endings()
-        return self.runs.listing(project=project, status=status, limit=limit)
+    def list_runs(
+        self, project: str | None = None, status: str | None = None, limit: int = 100, *, trials: bool = False
+    ) -> list[Row]:
+        """Return recorded runs, newest first; those of recovery trials only with ``trials``."""
+        self.take_endings()
+        return self.runs.listing(project=project, status=status, role=None if trials else "user", limit=limit)
 
     def get_metrics(
         self, run_id: str, names: Sequence[str] | None = None, *, max_points: int | None = None
@@ -150,7 +153,7 @@ class Storage:
         ``max_points`` (at least 4) thins each metric to so many of its points in SQL; its lowest, highest and last
         value and a NaN stay. Raises ``NotFound`` for an unknown id.
         """
-        self._take_endings()
+        self.take_endings()
         self.runs.get(run_id)
         self.fold(run_id)
         return self.runs.metrics(run_id, names, max_points=max_points)

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.identity import CodeIdentity
 from watcherml.errors import InvalidEntrypoint, WatcherError
 from watcherml.platform import new_session_options
-from watcherml.sealed.fields import Name
+from watcherml.sealed.fields import Identity, Later, Name
 from watcherml.sealed.record import Record
 
 TIMEOUT_SECONDS = 180.0
@@ -27,11 +28,13 @@ _TAIL = 1_500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntrypointCheck(Record):
-    """What the child saw: the parameters, and the digests of the project's code that importing it loads."""
+    """What the child saw: the parameters, the digests of the project's code that importing it loads, the packages."""
 
     entrypoint: TrainingEntrypoint
     parameters: tuple[Name, ...]
     code: CodeIdentity
+    environment_fingerprint: Annotated[Identity | None, Later()] = None
+    uses_torch: Annotated[bool | None, Later()] = None
 
 
 def check_entrypoint(
@@ -62,7 +65,8 @@ def check_entrypoint(
                                     got=f"exit code {done.returncode}", remedy=tail)  # fmt: skip
     if "error" in found:
         raise InvalidEntrypoint(found["error"], expected=found["expected"], got=found["got"], remedy=found["remedy"])
-    return EntrypointCheck(entrypoint, tuple(found["parameters"]), CodeIdentity(found["files"]))
+    return EntrypointCheck(entrypoint, tuple(found["parameters"]), CodeIdentity(found["files"]), found["packages"],
+                           found["torch"])  # fmt: skip
 
 
 def _run_child(
@@ -114,6 +118,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _child(order: dict[str, Any]) -> dict[str, Any]:
+    from watcherml.recorder import environment
     from watcherml.trials import loading
 
     root = Path(order["project_root"])
@@ -131,7 +136,13 @@ def _child(order: dict[str, Any]) -> dict[str, Any]:
             )
     except WatcherError as error:
         return {"error": error.message, "expected": error.expected, "got": error.got, "remedy": error.remedy}
-    return {"parameters": list(parameters), "files": files}
+    return {"parameters": list(parameters), "files": files, "packages": environment.collect()["fingerprint"],
+            "torch": "torch" in sys.modules or any(_names_torch(root / name) for name in files)}  # fmt: skip
+
+
+def _names_torch(path: Path) -> bool:
+    """Tell whether a file imports torch somewhere: training functions often do so in their own body."""
+    return re.search(rb"^\s*(import|from)\s+torch\b", path.read_bytes(), re.MULTILINE) is not None
 
 
 if __name__ == "__main__":

@@ -2,11 +2,22 @@
 
 It starts the worker in a new session, keeps its time and its logs, and at the end leaves no process behind. Its
 standard input is a pipe held by the supervisor: when that closes, the supervisor is gone, and so is the trial.
-The guard is a subreaper where the system has that, so that orphaned grandchildren come back to it.
+The guard is a subreaper where the system has that, so that orphaned grandchildren come back to it. It has an outer half
+(``keeper``) that ends the trial if this one is killed.
+
+What holds against an entrypoint and what does not. It runs with its user's rights and in the process that measures it,
+so a determined one can forge what it returns, what is counted and what is read back; no check in that process can
+exclude it. Against that stand the control trial (a function that ignores its configuration passes where the source
+failed), the independent confirmations, and a person who reads the function. What must not be cheap is kept from it:
+the report's name and digest (``handover``), this package's own code (``surroundings``), an end that its guard did not
+write (``keeper``, ``runner``), and processes that outlive it (``members``). It can still kill both halves of its guard
+together with the supervisor: then its own process is killed by the system, and what it had started elsewhere is
+killed, by its marks, when the campaign is taken up again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -19,15 +30,19 @@ from pathlib import Path
 
 import psutil
 
-from watcherml.platform import become_subreaper, new_session_options, signal_name, write_atomically
+from watcherml.platform import become_subreaper, new_session_options, signal_name
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.recorder.host_memory import oom_kills
 from watcherml.recorder.redact import remember
+from watcherml.trials.handover import GuardEnd
+from watcherml.trials.keeper import guarded
 from watcherml.trials.logs import CappedLog
+from watcherml.trials.members import kill_all as kill_all  # by this name for whoever supervises
+from watcherml.trials.members import members as members
 from watcherml.trials.paths import GUARD, MARKER, TrialPaths
 
 _POLL_SECONDS = 0.05
-_SWEEP_SECONDS = 5.0
+_REAP_SECONDS = 2.0
 
 
 class Guard:
@@ -41,17 +56,20 @@ class Guard:
         remember(os.environ.get(one.removeprefix("env:"), "") for one in self.launch.secrets.values())
         self.reason = "exited"
         self._wake = threading.Event()
+        self._outer: int | None = None
 
-    def run(self) -> None:
-        """Run the worker to its end and write ``exit.json``."""
+    def run(self, outer: int | None = None) -> None:
+        """Run the worker to its end and write ``exit.json``; ``outer`` is the other half's pid, if there is one."""
         become_subreaper()
+        self._outer = outer
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._end("stopped"))
         threading.Thread(target=self._watch_supervisor, daemon=True).start()
         nonce = secrets.token_hex(8)
         kills_before = oom_kills() or 0
         started_at, started = time.time(), time.monotonic()
-        worker = self._start_worker(nonce)
+        line = GuardEnd()
+        worker = self._start_worker(line, nonce)
         limit = self.launch.log_limit_bytes
         logs = [CappedLog(worker.stdout, self.paths.stdout, limit), CappedLog(worker.stderr, self.paths.stderr, limit)]
         self._wait(worker, started)
@@ -62,8 +80,9 @@ class Guard:
         kill_all(self.request.trial_id, descendants=True)
         for log in logs:
             log.finish()
-        code = worker.returncode
+        code, digest = worker.returncode, line.digest()
         report = self.paths.report(nonce)
+        sealed = digest is not None or not line.brings_digests
         found = {
             "reason": self.reason,
             "exit_code": code if code >= 0 else None,
@@ -71,11 +90,12 @@ class Guard:
             "started_at": started_at,
             "wall_seconds": round(wall, 3),
             "oom_kills": (oom_kills() or 0) - kills_before,
-            "report": report.name if report.is_file() else None,
+            "report": report.name if sealed and os.path.isfile(report) else None,  # noqa: PTH113 - it never raises
+            "report_sha256": digest,
         }
-        write_atomically(self.paths.exit, json.dumps(found).encode())
+        self.paths.write_exit(json.dumps(found).encode())
 
-    def _start_worker(self, nonce: str) -> subprocess.Popen[bytes]:
+    def _start_worker(self, line: GuardEnd, nonce: str) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
             **dict(self.request.environment),
@@ -83,6 +103,8 @@ class Guard:
             GUARD: str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
         }
+        if self.launch.gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self.launch.gpu
         if self.request.device.kind == "simulated":
             # It counts CPU tensors: an entrypoint that prefers a GPU must not find one.
             environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -92,17 +114,12 @@ class Guard:
             [self.launch.python, "-m", "watcherml.trials.worker", str(self.paths.request)],
             cwd=self.paths.folder,
             env=environment,
-            stdin=subprocess.PIPE,
+            stdin=line.stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             **new_session_options(),
         )
-        assert worker.stdin is not None
-        try:
-            worker.stdin.write(nonce.encode() + b"\n")
-            worker.stdin.close()
-        except OSError:
-            pass  # it died at once; its exit says why
+        line.give(worker, nonce)
         return worker
 
     def _watch_supervisor(self) -> None:
@@ -124,7 +141,14 @@ class Guard:
             self._wake.set()
 
     def _wait(self, worker: subprocess.Popen[bytes], started: float) -> None:
+        reaped = started
         while worker.poll() is None and not self._wake.is_set():
+            if self._outer is not None and os.getppid() != self._outer:
+                self._end("supervisor_lost")  # half of the guard is: nobody would take the result
+                return
+            if time.monotonic() - reaped > _REAP_SECONDS:
+                reaped = time.monotonic()
+                _reap_orphans(worker.pid)
             if time.monotonic() - started > self.request.timeout_seconds:
                 self._end("timeout")
                 return
@@ -143,53 +167,19 @@ class Guard:
         worker.kill()
 
 
-def kill_all(trial_id: str, *, descendants: bool = False, seconds: float = _SWEEP_SECONDS) -> int:
-    """Kill every process of a trial by its marker; returns how many were found.
-
-    ``descendants`` also kills everything below this process (the guard's own way: a child may have dropped the
-    marker). Repeats until none is left or the time is up, because a process may fork while others are killed.
-    """
-    deadline = time.monotonic() + seconds
-    total = 0
-    while True:
-        found = members(trial_id, descendants)
-        for process in found:
-            try:
-                process.kill()
-            except psutil.Error:
-                pass  # gone meanwhile
-        total += len(found)
-        psutil.wait_procs(found, timeout=1)
-        if not found or time.monotonic() > deadline:
-            return total
-
-
-def members(trial_id: str, descendants: bool = False) -> list[psutil.Process]:
-    """Return the living processes that carry a trial's marker, this one excluded."""
-    found = {}
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and _alive(process) and process.environ().get(MARKER) == trial_id:
-                found[process.pid] = process
-        except (psutil.Error, OSError):
-            continue  # another user's process, or gone meanwhile
-    if descendants:
-        below = psutil.Process().children(recursive=True)
-        found.update({child.pid: child for child in below if _alive(child)})
-    return list(found.values())
-
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+def _reap_orphans(worker: int) -> None:
+    """Take note of ended processes that came to this subreaper, or a long trial would fill the table of processes."""
+    for child in psutil.Process().children():
+        if child.pid != worker:
+            with contextlib.suppress(OSError):
+                os.waitpid(child.pid, os.WNOHANG)
 
 
 def main(argument: str) -> int:
     """Guard one trial."""
-    Guard(TrialPaths(Path(argument).absolute().parent)).run()
-    return 0
+    guard = Guard(TrialPaths(Path(argument).absolute().parent))
+    request = guard.request
+    return guarded(guard.paths, request.trial_id, request.timeout_seconds + request.grace_seconds, guard.run)
 
 
 if __name__ == "__main__":

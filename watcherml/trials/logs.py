@@ -6,16 +6,25 @@ line is written when it is whole, so that no secret is missed because it came in
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from watcherml.recorder.redact import redact_text
+from watcherml.trials.paths import TrialPaths, open_plain
 
 _CHUNK = 65_536
 # Output without any line end is written in pieces of this size.
 _LONGEST_LINE = 65_536
+# What a person is shown of a log without asking for the file.
+_TAIL_LINES = 12
+_TAIL_BYTES = 8_192
+_SHOWN_WIDTH = 400
+# Outcomes that the report of the worker explains, or that need no explanation.
+_EXPLAINED = ("completed", "running", "oom")
 
 
 class CappedLog:
@@ -93,6 +102,29 @@ class CappedLog:
             gone = min(extra, len(first))
             self._tail_bytes -= gone
             self._dropped += gone
+
+
+def tail_of(paths: TrialPaths, lines: int = _TAIL_LINES) -> list[str]:
+    """Return the last lines that a trial printed to standard error, or else to standard output; empty if none."""
+    for path in (paths.stderr, paths.stdout):
+        try:
+            with open_plain(path) as stream:
+                stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
+                text = stream.read(_TAIL_BYTES).decode("utf-8", "replace")
+        except OSError:
+            continue
+        found = [line.rstrip()[:_SHOWN_WIDTH] for line in text.replace("\r", "\n").splitlines() if line.strip()]
+        if found:
+            return found[-lines:]
+    return []
+
+
+def with_tails(store: Path, trials: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of trials with ``log_tail``: the last lines of those that failed in a way that needs them."""
+    return [
+        {**row, "log_tail": [] if row.get("outcome") in _EXPLAINED else tail_of(TrialPaths.of(store, row["trial_id"]))}
+        for row in trials
+    ]
 
 
 def _line_end(data: bytes, first: bool = False) -> int:

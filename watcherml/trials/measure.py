@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from watcherml.contract.identity import CodeIdentity
 from watcherml.errors import InvalidValue
@@ -15,37 +16,57 @@ from watcherml.forensics.classify import classify_exception
 from watcherml.forensics.oom_message import parse
 from watcherml.forensics.phases import phase_of_exception
 from watcherml.protocol.request import Launch, TrialRequest
-from watcherml.protocol.result import Failure, MeasuredIdentity, Peak, Progress
-from watcherml.recorder import dataset, environment, framework, redact, source
+from watcherml.protocol.result import Failure, MeasuredIdentity, Progress
+from watcherml.recorder import dataset, environment, redact, source
+from watcherml.recorder.life import name_of
 from watcherml.recorder.run import as_number
 from watcherml.recorder.steps import StepCounter
 from watcherml.sealed.device import Device
+from watcherml.sealed.fields import MetricName, Text
 from watcherml.simulated import active
 
 OOM_CLASSES = ("cuda_out_of_memory", "simulated_out_of_memory")
 _MAX_METRICS = 1_000
+_NAME: Text = get_args(MetricName)[1]
+MAX_STEPS = 10**12  # as sealed.fields.Steps has it
 
 
 def metrics_of(returned: Any) -> dict[str, float]:
     """Return the entrypoint's metrics as finite floats by name.
 
-    Raises ``InvalidValue`` naming the metric for anything but None or a mapping of names to finite numbers.
+    Raises ``InvalidValue`` naming the metric for anything but None or a mapping of names to finite numbers, also where
+    the mapping or a number of it raises when it is looked at.
     """
     if returned is None:
         return {}
     if not isinstance(returned, Mapping):
         raise InvalidValue("returned value", expected="None or a mapping of metrics", got=type(returned).__name__)
-    if len(returned) > _MAX_METRICS:
-        raise InvalidValue("returned value", expected=f"at most {_MAX_METRICS} metrics", got=str(len(returned)))
-    found: dict[str, float] = {}
-    for name, value in returned.items():
-        if not isinstance(name, str) or not name:
-            raise InvalidValue("metric name", expected="non-empty text", got=repr(name)[:80])
-        number = as_number(value, f"metric {name[:80]!r}")
-        if not math.isfinite(number):
-            raise InvalidValue(f"metric {name[:80]!r}", expected="a finite number", got=repr(number))
-        found[name] = number
-    return found
+    try:
+        # A dict is read as what it is, whatever a subclass says of itself; others once, and not without an end.
+        pairs = dict.items(returned) if isinstance(returned, dict) else returned.items()
+        taken = list(itertools.islice(pairs, _MAX_METRICS + 1))
+        if len(taken) > _MAX_METRICS:
+            got = f"{dict.__len__(returned)}" if isinstance(returned, dict) else "more"
+            raise InvalidValue("returned value", expected=f"at most {_MAX_METRICS} metrics", got=got)
+        return dict(_metric(name, value) for name, value in taken)
+    except InvalidValue:
+        raise
+    except Exception as error:
+        got = f"{type(returned).__name__} that raises {type(error).__name__}: {exception_text(error)}"
+        raise InvalidValue("returned value", expected="a mapping that can be read", got=got[:500]) from error
+
+
+def _metric(name: Any, value: Any) -> tuple[str, float]:
+    if not isinstance(name, str):
+        raise InvalidValue("metric name", expected=_NAME.wanted(), got=type(name).__name__)
+    plain = str.__str__(name)
+    if not _NAME.holds(plain):
+        got = f"{len(plain)} characters, {plain[:40]!r}"
+        raise InvalidValue("metric name", expected=_NAME.wanted(), got=got)
+    number = as_number(value, f"metric {plain[:80]!r}")
+    if not math.isfinite(number):
+        raise InvalidValue(f"metric {plain[:80]!r}", expected="a finite number", got=repr(number))
+    return plain, number
 
 
 def progress_of(counter: StepCounter, claimed: float | None) -> Progress:
@@ -53,7 +74,11 @@ def progress_of(counter: StepCounter, claimed: float | None) -> Progress:
 
     Marks decide if there are any, then the optimizer calls. Where optimizers were watched and none was called,
     nothing was trained, whatever the entrypoint says; only where nobody could watch is a claim taken as such.
+    Raises ``InvalidValue`` for more steps than anybody can make.
     """
+    seen = max(counter.marks, counter.optimizer_steps, 0 if claimed is None else claimed)
+    if seen > MAX_STEPS:
+        raise InvalidValue("steps", expected=f"at most {MAX_STEPS}", got=f"{seen:.6g}")
     if counter.marks:
         return Progress(counter.marks, "marks", claimed)
     if counter.watches_optimizers or "torch" in sys.modules:
@@ -62,31 +87,6 @@ def progress_of(counter: StepCounter, claimed: float | None) -> Progress:
     if claimed is not None and claimed >= 1:
         return Progress(int(claimed), "claimed", claimed)
     return Progress(0, "none", claimed)
-
-
-def reset_peaks() -> None:
-    """Start counting torch's peaks from here, on every CUDA device of this process."""
-    cuda = framework.cuda_in_use()
-    if cuda is not None:
-        for index in range(cuda.device_count()):
-            cuda.reset_peak_memory_stats(index)
-
-
-def peak_of(kind: str) -> Peak | None:
-    """Return the peak of this process on the device kind, None where nothing measures it."""
-    if kind == "simulated":
-        device = active.last()
-        if device is None:
-            return None
-        return Peak("simulated", "tracker of the simulated device", int(device.peak_bytes), None)
-    cuda = framework.cuda_in_use()
-    if kind != "cuda" or cuda is None:
-        return None
-    peaks = [
-        (cuda.max_memory_reserved(index), cuda.max_memory_allocated(index)) for index in range(cuda.device_count())
-    ]
-    reserved, allocated = max(peaks)
-    return Peak("cuda", "torch allocator, largest device", int(allocated), int(reserved))
 
 
 def simulated_device_used() -> Device:
@@ -98,7 +98,15 @@ def simulated_device_used() -> Device:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return the classified failure with redacted text."""
+    """Return the classified failure with redacted text; of an exception that cannot be looked at, its type's name."""
+    try:
+        return _failure_of(error)
+    except BaseException as problem:  # noqa: BLE001 - a class of the user's that raises whatever it likes
+        text = f"<it could not be looked at: {name_of(type(problem))}>"
+        return Failure("unknown_failure", "", name_of(type(error))[:2000], text[:2000], None, "unknown")
+
+
+def _failure_of(error: BaseException) -> Failure:
     found = classify_exception(error)
     text = redact.redact_text(exception_text(error))
     kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
@@ -112,8 +120,13 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def identity_of(request: TrialRequest, launch: Launch, files: dict[str, str]) -> MeasuredIdentity:
-    """Measure dataset, packages, commit, model and code in this process; what fails stays None."""
+def identity_of(
+    request: TrialRequest, launch: Launch, files: dict[str, str], told_model: str | None = None
+) -> MeasuredIdentity:
+    """Measure dataset, packages, commit, model and code in this process; what fails stays None.
+
+    ``told_model`` is what the entrypoint gave to ``watcherml.identify``.
+    """
     fingerprint: str | None = None
     if launch.dataset_path is not None:
         try:
@@ -124,7 +137,7 @@ def identity_of(request: TrialRequest, launch: Launch, files: dict[str, str]) ->
         dataset_fingerprint=fingerprint,
         environment_fingerprint=str(environment.collect()["fingerprint"]),
         git_commit=source.head_commit(Path(launch.project_root)),
-        model_identifier=model_identifier(request.config),
+        model_identifier=told_model or model_identifier(request.config),
         code=CodeIdentity(files) if files else None,
     )
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from watcherml.protocol.proposal import ALLOCATOR, ALLOCATOR_VARIABLES, UpdateTrait
+from watcherml.protocol.request import TrialRequest
 from watcherml.protocol.result import KnobReading
 from watcherml.recorder import framework
+from watcherml.recorder.device_memory import MemoryLog
 from watcherml.recorder.late import when_imported
+from watcherml.trials.knobs import readings
+from watcherml.trials.seen import Seen
+from watcherml.trials.watching import Watching
 
 
 class Traits:
@@ -38,10 +42,35 @@ class Traits:
         return tuple(sorted(self._seen))
 
 
-def knobs(environment: Mapping[str, str]) -> tuple[KnobReading, ...]:
-    """Read back the settings that the request's environment asked for; empty where it asked for none."""
-    wanted = environment.get(ALLOCATOR_VARIABLES[0])
-    return () if wanted is None else (_allocator(wanted),)
+class Observer:
+    """What one trial's process is watched for; ``memory`` is its run's memory log, where there is a run.
+
+    The effect of changes is watched where there are any: the control changes nothing.
+    """
+
+    def __init__(self, request: TrialRequest, memory: MemoryLog | None = None) -> None:
+        self._request = request
+        self._traits = Traits()
+        self._seen = Seen()
+        self.memory = memory
+
+    def watch(self) -> None:
+        """Watch from now on, also where torch is imported later."""
+        self._traits.watch()
+        if self._request.changes:
+            Watching(self._seen).start()
+
+    @property
+    def seen(self) -> tuple[UpdateTrait, ...]:
+        """The traits that were met so far, in alphabetical order."""
+        return self._traits.seen
+
+    def knobs(self) -> tuple[KnobReading, ...]:
+        """Return one reading for each capability that was changed, the environment's included."""
+        wanted = self._request.environment.get(ALLOCATOR_VARIABLES[0])
+        allocator = () if wanted is None else (_allocator(wanted),)
+        changes = tuple(one for one in self._request.changes or () if not allocator or one.capability != ALLOCATOR)
+        return (*readings(changes, self._seen if "torch" in sys.modules else None), *allocator)
 
 
 def _allocator(wanted: str) -> KnobReading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from watcherml.errors import InvalidRecord
 from watcherml.protocol.request import TrialRequest
 from watcherml.protocol.result import Outcome, Progress, TrialResult, WorkerReport
+from watcherml.trials.logs import tail_of
+from watcherml.trials.paths import TrialPaths, read_plain
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,13 @@ class Exit:
     wall_seconds: float = 0.0
     oom_kills: int = 0
     report: str | None = None
+    report_sha256: str | None = None
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Exit:
-        """Read the guard's ``exit.json``."""
-        return cls(**{key: data[key] for key in cls.__dataclass_fields__})
+        """Read the guard's ``exit.json``; ``KeyError`` or ``TypeError`` if it is none."""
+        found = {key: data[key] for key in cls.__dataclass_fields__ if key != "report_sha256"}
+        return cls(**found, report_sha256=data.get("report_sha256"))
 
 
 def result_of(request: TrialRequest, ended: Exit, folder: Path) -> TrialResult:
@@ -39,7 +44,9 @@ def result_of(request: TrialRequest, ended: Exit, folder: Path) -> TrialResult:
     report, problem = _read_report(request, ended, folder)
     outcome = _outcome(report, ended)
     gpus = report.gpu_count if report is not None else 1
-    sentence = _sentence(outcome, request, report, ended)
+    sentence = f"{_sentence(outcome, request, report, ended)} {problem}".strip()
+    if report is None and (said := tail_of(TrialPaths(folder), 1)):
+        sentence = f"{sentence} The last line it printed: {said[0]}"
     return TrialResult(
         request_digest=request.digest,
         trial_id=request.trial_id,
@@ -59,7 +66,7 @@ def result_of(request: TrialRequest, ended: Exit, folder: Path) -> TrialResult:
         started_at=ended.started_at,
         wall_seconds=ended.wall_seconds,
         gpu_seconds=round(ended.wall_seconds * max(gpus, 1), 3),
-        sentence=f"{sentence} {problem}".strip()[:2000],
+        sentence=sentence[:2000],
     )
 
 
@@ -67,7 +74,10 @@ def _read_report(request: TrialRequest, ended: Exit, folder: Path) -> tuple[Work
     if ended.report is None:
         return None, ""
     try:
-        report = WorkerReport.from_json((folder / ended.report).read_bytes())
+        data = read_plain(folder / Path(ended.report).name)
+        if ended.report_sha256 is not None and hashlib.sha256(data).hexdigest() != ended.report_sha256:
+            return None, "Its report was changed after it had been written."
+        report = WorkerReport.from_json(data)
     except (OSError, InvalidRecord) as error:
         return None, f"Its report is not valid ({error})."
     if report.request_digest != request.digest:

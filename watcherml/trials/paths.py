@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import stat
 from pathlib import Path
+from typing import IO
+
+from watcherml.platform import make_private_dir, write_atomically
+
+# A report of a thousand metrics and some thousand files of code has about a megabyte.
+MAX_REPORT_BYTES = 32 * 2**20
 
 
 class TrialPaths:
@@ -24,8 +34,45 @@ class TrialPaths:
         return cls(store / "trials" / trial_id)
 
     def report(self, nonce: str) -> Path:
-        """Return where the worker writes; the nonce is not known to the entrypoint's environment or arguments."""
+        """Return where the worker writes; nothing of the process shows the nonce while the entrypoint runs."""
         return self.folder / f"report.{nonce}.json"
+
+    def write_exit(self, data: bytes) -> None:
+        """Write ``exit.json``, whatever the entrypoint has put in its place or done to its folder."""
+        try:
+            write_atomically(self.exit, data)
+        except OSError:
+            if self.folder.is_symlink() or not self.folder.is_dir():
+                with contextlib.suppress(OSError):
+                    self.folder.unlink()
+                make_private_dir(self.folder)
+            self.folder.chmod(0o700)
+            if self.exit.is_dir() and not self.exit.is_symlink():
+                shutil.rmtree(self.exit, ignore_errors=True)
+            write_atomically(self.exit, data)
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a regular file of a trial's folder for reading.
+
+    Raises ``OSError`` for a link, a pipe or a folder: an entrypoint may have put it there so that whoever reads it
+    waits for ever, or reads something else.
+    """
+    extra = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, os.O_RDONLY | extra)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path.name} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_plain(path: Path, limit_bytes: int = MAX_REPORT_BYTES) -> bytes:
+    """Return what a regular file holds; ``OSError`` as for ``open_plain``, and for more than ``limit_bytes``."""
+    with open_plain(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > limit_bytes:
+            raise OSError(f"{path.name} has {size} bytes, more than {limit_bytes}")
+        return stream.read(limit_bytes + 1)
 
 
 # Every process of a trial inherits this variable, so that none can hide from the sweep by leaving its session.

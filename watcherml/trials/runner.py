@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from watcherml.platform import make_private_dir, new_session_options, write_atom
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.protocol.result import TrialResult
 from watcherml.trials.check_entrypoint import child_environment
-from watcherml.trials.guard import kill_all
+from watcherml.trials.keeper import SPARE_SECONDS
+from watcherml.trials.members import kill_all
 from watcherml.trials.outcome import Exit, result_of
-from watcherml.trials.paths import TrialPaths
+from watcherml.trials.paths import TrialPaths, read_plain
+
+_ABANDON_SECONDS = 8.0
 
 
 class Executor(Protocol):
@@ -29,6 +33,9 @@ class Executor(Protocol):
 
     def stop(self, trial_id: str) -> None:
         """Ask for a trial's end; ``poll`` still returns its result."""
+
+    def abandon(self) -> None:
+        """End every trial at once and wait for that; none of them has a result any more."""
 
 
 class LocalExecutor:
@@ -60,12 +67,17 @@ class LocalExecutor:
         """Return the result once the guard has ended; a guard that died without a word makes the trial ``lost``."""
         request, paths, guard, started = self._running[trial_id]
         if guard.poll() is None:
+            allowed = request.timeout_seconds + request.grace_seconds + 2 * SPARE_SECONDS
+            if time.time() - started > allowed:
+                guard.kill()  # somebody stopped it; its other half ends the trial
             return None
         if guard.stdin is not None:
             guard.stdin.close()
         del self._running[trial_id]
         kill_all(trial_id)  # if the guard itself was killed, nobody else has cleaned up
-        return result_of(request, read_exit(paths, started), paths.folder)
+        # What an entrypoint that killed its guard left as its own end is not read.
+        ended = read_exit(paths, started) if guard.returncode == 0 else _lost(started)
+        return result_of(request, ended, paths.folder)
 
     def stop(self, trial_id: str) -> None:
         """Tell the guard to end the trial, with its grace period."""
@@ -77,10 +89,27 @@ class LocalExecutor:
         except OSError:
             pass  # it has ended meanwhile
 
+    def abandon(self) -> None:
+        """Close the guards' standard input, as this process' death would, and wait until they have cleaned up."""
+        left = [guard for _, _, guard, _ in self._running.values()]
+        self._running.clear()
+        for guard in left:
+            if guard.stdin is not None:
+                with contextlib.suppress(OSError):
+                    guard.stdin.close()
+        deadline = time.monotonic() + _ABANDON_SECONDS
+        for guard in left:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                guard.wait(max(0.1, deadline - time.monotonic()))
+
 
 def read_exit(paths: TrialPaths, started_at: float) -> Exit:
     """Return how a trial ended by its guard's file; ``guard_lost`` where there is none."""
     try:
-        return Exit.from_data(json.loads(paths.exit.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return Exit("guard_lost", started_at=started_at, wall_seconds=round(max(0.0, time.time() - started_at), 3))
+        return Exit.from_data(json.loads(read_plain(paths.exit)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return _lost(started_at)
+
+
+def _lost(started_at: float) -> Exit:
+    return Exit("guard_lost", started_at=started_at, wall_seconds=round(max(0.0, time.time() - started_at), 3))

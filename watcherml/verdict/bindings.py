@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
-from watcherml.protocol.proposal import Proposal, config_digest
+from watcherml.protocol.proposal import Change, Proposal, config_digest
 from watcherml.protocol.result import MeasuredIdentity, Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
@@ -31,6 +31,8 @@ def binding_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
                     request.float_paths == plan.source.float_paths),
         check.equal("binding.environment", {} if proposal is None else dict(proposal.environment),
                     dict(request.environment)),
+        check.holds("binding.changes", "the changes of the proposal, none for a control", _words(request.changes or ()),
+                    (request.changes or ()) == (() if proposal is None else proposal.changes)),
         check.equal("binding.entrypoint", contract.entrypoint, request.entrypoint),
         check.equal("binding.progress_metric", contract.progress_metric, request.progress_metric),
         check.equal("binding.device", contract.device, request.device),
@@ -42,6 +44,10 @@ def binding_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
         check.equal("binding.trial_id", request.trial_id, result.trial_id),
         check.equal("binding.run_id", request.run_id, result.run_id),
     )  # fmt: skip
+
+
+def _words(changes: tuple[Change, ...]) -> str:
+    return "; ".join(one.words for one in changes) or "none"
 
 
 def proposal_of(plan: RecoveryPlan, trial: Trial) -> Proposal | None:
@@ -97,7 +103,9 @@ def device_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
 
 
 def identity_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...]:
-    """Check what the trial measured of its workload: every declared identity, the recorded data, the sealed code."""
+    """Check what the trial measured of its workload: every declared identity, the recorded data, the sealed
+    packages and code.
+    """
     measured = result.identity or _NOTHING_MEASURED
     declared = plan.contract.verification.workload_identity.declared()
     checks = [check.equal(f"identity.{name}", value, getattr(measured, name)) for name, value in declared.items()]
@@ -105,6 +113,9 @@ def identity_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...
     if recorded is not None and "dataset_fingerprint" not in declared:
         # The failed run recorded its data, so a trial on other data is a trial of another workload.
         checks.append(check.equal("identity.dataset_fingerprint", recorded, measured.dataset_fingerprint))
+    packages = plan.contract.environment_fingerprint
+    if packages is not None and "environment_fingerprint" not in declared:
+        checks.append(check.equal("identity.environment_fingerprint", packages, measured.environment_fingerprint))
     return (*checks, _code_check(plan, measured))
 
 

@@ -10,6 +10,7 @@ from watcherml.protocol.result import Trial, TrialResult
 from watcherml.protocol.verdict import Check
 from watcherml.verdict import check
 from watcherml.verdict.bindings import binding_checks, device_checks, identity_checks
+from watcherml.verdict.workload import other_words
 
 # The requested size may differ this much between two runs of the same failure.
 REQUEST_TOLERANCE = 0.05
@@ -42,8 +43,7 @@ def judge_control(plan: RecoveryPlan, trial: Trial) -> ControlJudgement:
         return ControlJudgement("inconclusive", f"The control trial gave no answer: {result.sentence}"[:2000], checks)
     checks += device_checks(plan, result) + identity_checks(plan, result)
     if not check.all_pass(checks):
-        reason = "; ".join(check.broken(checks))
-        sentence = f"The control trial was not shown to run the failed run's workload: {reason}"
+        sentence = f"The control trial was not shown to run the failed run's workload: {other_words(checks)}"
         return ControlJudgement("another_workload", sentence[:2000], checks)
     if result.outcome == "completed":
         return ControlJudgement("passed", _passed_sentence(plan, trial), checks)

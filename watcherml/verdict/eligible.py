@@ -36,6 +36,7 @@ def contract_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, ...
         *_candidate_checks(plan, authorizations, trial),
         *_outcome_checks(plan, trial),
         *progress_checks(plan, trial.result),
+        *_horizon_checks(plan, trial),
         *(_guard_check(guard, trial.result) for guard in plan.contract.verification.metric_guards),
         *_peak_checks(plan, trial.result),
         *identity_checks(plan, trial.result),
@@ -68,13 +69,17 @@ def _candidate_checks(plan: RecoveryPlan, authorizations: tuple[Authorization, .
 
 
 def _cause_check(plan: RecoveryPlan, proposal: Proposal) -> Check:
-    """Check that the change is not made of controls alone that the diagnosed cause rules out."""
+    """Check that the change is not made of controls alone that the diagnosed cause rules out.
+
+    What a cause rules out is open where a person insisted despite it.
+    """
+    required, despite = "a control that the diagnosis leaves open", [one.words for one in plan.source.despite]
+    if despite:
+        return check.holds("cause", required, f"insisted on despite {', '.join(despite)}"[:500], True)
     sentences = {one.capability: one.sentence for one in plan.source.ruled_out}
     against = [sentences[name] for name in proposal.capabilities if name in sentences]
     useless = len(against) == len(proposal.capabilities)
-    return check.holds(
-        "cause", "a control that the diagnosis leaves open", against[0] if useless else "open", not useless
-    )
+    return check.holds("cause", required, against[0] if useless else "open", not useless)
 
 
 def _update_checks(
@@ -93,15 +98,24 @@ def _update_checks(
 
 
 def _knob_checks(proposal: Proposal, result: TrialResult) -> tuple[Check, ...]:
-    """Check that the changed controls took effect: seen where that is always possible, not denied anywhere."""
+    """Check that each changed control took effect, as far as the trial's process could see.
+
+    A trial that ended well and does not speak of one has not looked, which is missing; one that says why it cannot be
+    seen has, and that is held against a control only where every process can look.
+    """
     checks = []
     for name in proposal.capabilities:
         states = {one.state: one.observed for one in result.knobs if one.capability == name}
-        denied = states.get("not_in_effect")
+        denied, unseen = states.get("not_in_effect"), states.get("not_observable")
+        observed: str | None = states.get("in_effect")
         if denied is not None:
-            checks.append(check.holds(f"knob.{name}"[:400], "in effect", f"not in effect: {denied}"[:500], False))
-        elif name in ALWAYS_READ_BACK or "in_effect" in states:
-            checks.append(check.holds(f"knob.{name}"[:400], "in effect", states.get("in_effect"), True))
+            observed = f"not in effect: {denied}"
+        elif observed is None and unseen is not None and name not in ALWAYS_READ_BACK:
+            observed = f"not observable: {unseen}"
+        if observed is None and result.outcome != "completed":
+            continue  # it may have ended before there was anything to see
+        required = "in effect" if name in ALWAYS_READ_BACK else "in effect, or not observable"
+        checks.append(check.holds(f"knob.{name}"[:400], required, observed and observed[:500], denied is None))
     return tuple(checks)
 
 
@@ -145,6 +159,18 @@ def progress_checks(plan: RecoveryPlan, result: TrialResult) -> tuple[Check, ...
                         progress.claimed <= progress.steps)
         )  # fmt: skip
     return tuple(checks)
+
+
+def _horizon_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
+    """Check that a run came as far as what piles up over its steps would not have let it; counted steps alone count."""
+    proposal = proposal_of(plan, trial)
+    horizon = None if proposal is None else plan.horizon(proposal)
+    if horizon is None:
+        return ()
+    seen = trial.result.progress.source in ("marks", "optimizer")
+    steps = trial.result.progress.steps if seen else None
+    required = f"at least {horizon} counted steps, by which memory that piles up as before fills the device"
+    return (check.holds("horizon", required, steps, steps is not None and steps >= horizon),)
 
 
 def _counted(result: TrialResult) -> bool:

@@ -2,7 +2,8 @@
 
 Smaller is better, compared in this order; each factor is on record with the ranking:
 
-1. ``little_headroom``: 1 if the peak left under 3 % of the device's budget, else 0 (0 where no budget is known)
+1. ``little_headroom``: 1 if the trial came too close to the limit (``headroom``: under 3 % of the device left, or the
+   allocator retried in consecutive steps), else 0, also where it was not measured
 2. ``cause_not_addressed``: 1 if the diagnosis found causes and the change acts on none of them
 3. ``semantic``: 1 if the change computes something else
 4. ``effective_batch``: 1 if the number of samples behind one step changes
@@ -23,8 +24,8 @@ from watcherml.verdict import check
 from watcherml.verdict.bindings import proposal_of
 from watcherml.verdict.chain import in_order
 from watcherml.verdict.eligible import trial_checks
+from watcherml.verdict.headroom import near_limit
 
-LITTLE_HEADROOM = 0.03
 _QUARTER = 0.25
 
 
@@ -55,8 +56,7 @@ def rank(plan: RecoveryPlan, authorizations: tuple[Authorization, ...], trials: 
 
 def _key(plan: RecoveryPlan, proposal: Proposal, trial: Trial, fastest: float) -> tuple[Factor, ...]:
     budget, supports = plan.contract.device.budget_bytes, plan.source.supports
-    peak = trial.result.peak.compared_bytes if trial.result.peak else None
-    tight = budget is not None and peak is not None and budget - peak < LITTLE_HEADROOM * budget
+    tight = bool(near_limit(trial.result, budget))
     aside = bool(supports) and not set(proposal.capabilities) & set(supports)
     slower = (trial.result.wall_seconds / fastest - 1) // _QUARTER if fastest > 0 else 0.0
     position = [one.proposal_id for one in plan.proposals].index(proposal.proposal_id)

@@ -8,6 +8,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import Ending
 from watcherml.verdict.control import judge_control
+from watcherml.verdict.headroom import near_limit
 
 CauseAddressed = Literal["yes", "no", "unknown"]
 
@@ -25,15 +26,61 @@ _CUT_SHORT = {
 }
 
 
-NOTHING_PROPOSED = "No supported change of this configuration could help; see what was considered and why not."
+_NOTHING_PROPOSED = "No supported change of this configuration could help; see what was considered and why not."
+_MOST = 2_000  # characters of a sentence
+
+
+def nothing_proposed(plan: RecoveryPlan) -> str:
+    """Return why a plan proposes nothing: what refuses and how to insist, or that a person insisted in vain."""
+    source = plan.source
+    if source.despite:
+        return (
+            "No change could be tried: what is tried despite a cause needs a person's approval, and this plan holds"
+            " nothing that may be approved; see what was considered and why not."
+        )
+    if not source.refused_by:
+        return _NOTHING_PROPOSED
+    causes = " ".join(f"{one.words}: {one.sentence}" for one in source.refused_by)
+    return _beside(f"{_NOTHING_PROPOSED} {causes}", source.how_to_insist)
+
+
+def despite(plan: RecoveryPlan, sentence: str) -> str:
+    """Return a verdict's sentence behind the causes that its changes were asked for despite, which no cut takes off."""
+    causes = ", ".join(one.words for one in plan.source.despite)
+    first = f"A person asked for changes despite {causes}"[: _MOST // 2]
+    return f"{first}. {sentence}"[:_MOST] if causes else sentence[:_MOST]
+
+
+def _beside(sentence: str, last: str) -> str:
+    """Return both; what is too long is taken from the first, because the last must be read."""
+    last = last[: _MOST // 2]
+    room = _MOST - len(last) - 1
+    return f"{sentence if len(sentence) <= room else sentence[: room - 1] + '…'} {last}"
+
+
+def too_short(plan: RecoveryPlan, trial: Trial) -> str:
+    """Return that a run is void because what piles up over its steps would show only later."""
+    proposal = next((one for one in plan.proposals if one.proposal_id == trial.request.proposal_id), None)
+    horizon = plan.horizon(proposal) if proposal else None
+    needed = "" if horizon is None else f"; at least {horizon:,} are needed"
+    progress = trial.result.progress
+    reached = f"It ended after {progress.steps:,} steps{needed}."
+    if progress.source not in ("marks", "optimizer"):
+        reached = f"Nothing counted its steps{needed}: call watcherml.step() after each."
+    return (
+        "A candidate kept the contract, but its run is void: by the diagnosis memory piles up over the steps of"
+        f" {plan.source.run_id}, and shows only later. {reached} Let the full run be longer, or mend what keeps the"
+        " memory."
+    )
 
 
 def still_there(plan: RecoveryPlan) -> str:
     """Return what a control that repeats a failure says where its cause lies outside the configuration."""
-    return (
+    text = (
         "The failure repeats in a fresh process, and no change was tried, because the diagnosis of the first one was:"
         f" {plan.source.control_only} If that no longer holds, record the failure again and recover the new run."
     )
+    return _beside(text, plan.source.how_to_insist) if plan.source.how_to_insist else text
 
 
 def cut_short(ending: Ending) -> str:
@@ -56,11 +103,30 @@ def verified(
     claimed = any(one.result.progress.source == "claimed" for one in confirmations)
     steps = " Steps are the entrypoint's own claim." if claimed else ""
     batch = " The effective batch changes." if proposal.effective_batch == "changed" else ""
+    horizon = plan.horizon(proposal)
+    past = "" if horizon is None else f" Memory that piles up as before would fill the device by step {horizon:,}."
     count = len(confirmations)
+    fulls = tuple(one for one in trials if one.request.role == "full" and one.request.proposal_id == proposal_id)
+    mine = (*(one for one in fulls if one.result.outcome == "completed"), *confirmations)
     return (
         f"Verified on {plan.contract.device.words}: {proposal.words}. {count} of {count} independent"
-        f" confirmations kept the contract; {peak}.{batch}{steps}{_control(plan, trials)} {_ADDRESSED[addressed]}"
+        f" confirmations kept the contract; {peak}.{_close(plan, mine)}{batch}{steps}"
+        f"{_unseen(mine)}{past}{_control(plan, trials)} {_ADDRESSED[addressed]}"
     )
+
+
+def _close(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> str:
+    """Return how close to the limit the closest trial came; the signs of several are those of the first with most."""
+    found = [near_limit(one.result, plan.contract.device.budget_bytes) for one in trials]
+    signs = max(found, key=len, default=())
+    return f" It is close to the limit: it {' and '.join(signs)}." if signs else ""
+
+
+def _unseen(trials: tuple[Trial, ...]) -> str:
+    """Return the changed controls that no trial could read back."""
+    seen = {one.capability for trial in trials for one in trial.result.knobs if one.state == "in_effect"}
+    names = {one.capability for trial in trials for one in trial.result.knobs if one.state == "not_observable"} - seen
+    return f" Whether it took effect could not be observed: {', '.join(sorted(names))}." if names else ""
 
 
 def _control(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> str:

@@ -9,7 +9,7 @@ never pass, and one check that does not pass is enough:
    contract
 4. ``authorization``: each is bound to this plan and to one of its proposals
 5. ``binding.plan``, ``binding.contract``, ``binding.source``, ``binding.candidate``, ``binding.candidate_config``,
-   ``binding.config``, ``binding.floats``, ``binding.environment``, ``binding.entrypoint``,
+   ``binding.config``, ``binding.floats``, ``binding.environment``, ``binding.changes``, ``binding.entrypoint``,
    ``binding.progress_metric``, ``binding.device``, ``binding.max_steps``, ``binding.timeout``, ``binding.grace``,
    ``binding.request``, ``binding.trial_id``, ``binding.run_id``: every trial of the campaign belongs to this plan and
    to its candidate
@@ -19,15 +19,17 @@ never pass, and one check that does not pass is enough:
 7. ``probe``: the candidate survived every probe of it, and had one where the contract has one for it
 8. for each full trial and each confirmation of the candidate (one lost with its supervisor proves nothing either way):
    ``authority``; ``cause`` (not ruled out by the diagnosis); ``update`` (the same update, or approved); ``knob`` (the
-   change was seen to take effect, or cannot be seen); ``outcome``, ``execution``, ``exit``, ``duration``; device;
-   ``progress.steps``, ``progress.metric``, ``progress.claim``; ``metric`` (every guard); ``peak_bytes``; identity; code
+   change was seen to take effect, or the trial said why it cannot be seen, and checkpointing saves memory);
+   ``outcome``, ``execution``, ``exit``, ``duration``; device; ``progress.steps``, ``progress.metric``,
+   ``progress.claim``; ``horizon`` (no shorter than what the diagnosis says would pass in any case); ``metric`` (every
+   guard); ``peak_bytes``; identity; code
 9. ``order``: control, probe, full trial and confirmations were started in that order
 10. ``same_code``, ``same_workload``: no file of the project had two contents in the trials of the campaign, late
    imports included, and neither data nor packages nor model two identities
 11. ``confirmations``: exactly as many as the contract requires
 
-Whether the change acts on a diagnosed cause is said in ``cause_addressed``. Everything is recomputed from the values;
-no flag inside them is trusted.
+Whether the change acts on a diagnosed cause is said in ``cause_addressed``, and never claimed of what a person asked
+for despite a cause. Everything is recomputed from the values; no flag inside them is trusted.
 """
 
 from __future__ import annotations
@@ -46,10 +48,11 @@ from watcherml.verdict.chain import chain_checks, in_order
 from watcherml.verdict.control import Finding, judge_control
 from watcherml.verdict.eligible import contract_checks, probe_checks
 from watcherml.verdict.rank import rank
-from watcherml.verdict.workload import same_workload
+from watcherml.verdict.saving import saving_checks
+from watcherml.verdict.workload import same_workload, workload_changed
 
 # Goes up with every change of the checks, the ranking or the reason codes.
-VERIFIER_VERSION = 2
+VERIFIER_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def verify(
         plan_digest=plan.digest,
         status=found.status,
         reason_code=found.reason_code,
-        sentence=found.sentence[:2000],
+        sentence=sentences.despite(plan, found.sentence),
         checks=found.checks[:1000],
         candidate_id=found.candidate_id,
         config=plan.candidate_config(found.candidate_id) if verified and found.candidate_id else None,
@@ -118,7 +121,7 @@ def _find(campaign_id: str, case: _Case, ending: Ending) -> _Finding:
         sentence = f"The trials do not form one chain: {'; '.join(check.broken(checks))}"
         return _Finding("stopped", "broken_chain", sentence, checks)
     if not case.plan.proposals and not case.plan.runs_control_only:
-        return _Finding("not_recovered", "no_supported_intervention", sentences.NOTHING_PROPOSED, checks)
+        return _Finding("not_recovered", "no_supported_intervention", sentences.nothing_proposed(case.plan), checks)
     if case.plan.contract.control or case.of("control"):
         refused, more = _control(case)
         checks += more
@@ -176,6 +179,7 @@ def _confirmed_checks(case: _Case, ranked: Ranked, confirmations: tuple[Trial, .
         for number, one in enumerate(trials, 1):
             prefix = name if len(trials) == 1 else f"{name} {number}"
             found += _named(prefix, contract_checks(case.plan, case.authorizations, one))
+    found += saving_checks(case.plan, ranked.proposal_id, case.trials)
     return (*found, _in_sequence(case, ranked.proposal_id), *same_workload(case.trials), _complete(case, confirmations))
 
 
@@ -217,7 +221,8 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
     evidence += same
     for ranked in eligible:
         complete = _complete(case, case.of("confirmation", ranked.proposal_id))
-        found = (*_probe(case, ranked.proposal_id), _in_sequence(case, ranked.proposal_id), complete)
+        saving = saving_checks(plan, ranked.proposal_id, case.trials)
+        found = (*_probe(case, ranked.proposal_id), _in_sequence(case, ranked.proposal_id), *saving, complete)
         evidence += _named(f"candidate {ranked.proposal_id}", found)
     for one in fulls + confirmations:
         found = contract_checks(plan, case.authorizations, one)
@@ -226,9 +231,9 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
         for one in probes:
             found = probe_checks(plan, case.authorizations, one)
             evidence += _named(f"probe {one.request.proposal_id}", found)
-    changed = "; ".join(check.broken(same))
+    changed = workload_changed(plan, case.trials)
     code, sentence = (
-        ("workload_changed", f"The workload changed while the campaign ran ({changed}).")
+        ("workload_changed" if check.broken(same) else "workload_differs", changed)
         if changed
         else _furthest(case, bool(eligible))
     )
@@ -236,6 +241,9 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
 
 
 def _furthest(case: _Case, any_eligible: bool) -> tuple[str, str]:
+    void = _too_short(case)
+    if void is not None and (not case.of("confirmation") or void.request.role == "confirmation"):
+        return "horizon_not_reached", sentences.too_short(case.plan, void)
     if case.of("confirmation"):
         return "confirmation_failed", "A candidate passed its full trial, but its confirmations did not hold."
     if any_eligible:
@@ -256,6 +264,15 @@ def _furthest(case: _Case, any_eligible: bool) -> tuple[str, str]:
     return "no_candidate_tried", "No candidate was tried."
 
 
+def _too_short(case: _Case) -> Trial | None:
+    """Return the last full trial or confirmation that breaks nothing but the horizon."""
+    for one in reversed(case.of("full") + case.of("confirmation")):
+        broken = {each.name for each in contract_checks(case.plan, case.authorizations, one) if each.outcome != "pass"}
+        if broken == {"horizon"}:
+            return one
+    return None
+
+
 def _waiting(case: _Case) -> list[str]:
     """Return the candidates whose trial breaks nothing but the check of the update, in the plan's order."""
     ids = set()
@@ -273,6 +290,8 @@ def _named(prefix: str, checks: tuple[Check, ...]) -> tuple[Check, ...]:
 
 def cause_addressed(plan: RecoveryPlan, proposal_id: str | None) -> sentences.CauseAddressed:
     """Tell whether a proposal changes a control that acts on a diagnosed cause: yes, no, or unknown."""
+    if proposal_id is not None and plan.source.despite:
+        return "no"
     if proposal_id is None or not plan.source.supports:
         return "unknown"
     return "yes" if set(plan.proposal(proposal_id).capabilities) & set(plan.source.supports) else "no"

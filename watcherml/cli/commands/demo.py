@@ -143,7 +143,7 @@ class _Story:
         from watcherml.report.units import format_seconds, plural
 
         self.head("3. The contract and the plan, before any compute")
-        self.console.status("checking the training function in a fresh process")
+        self.console.status("checking the training function and predicting its memory in a fresh process")
         guard = watcherml.MetricGuard("val_loss", "minimize", LOSS_BOUND, 0.0)
         preparation = watcherml.prepare_oom_recovery(
             run_id,
@@ -162,8 +162,11 @@ class _Story:
             f"Success: {plural(STEPS, 'optimizer step')}, and a validation loss of at most {LOSS_BOUND:.1f}. A model"
             f" that learned nothing scores about {UNTRAINED_LOSS:.1f}, so only one that was trained can pass."
         )
-        first = ", ".join(one.proposal_id for one in plan.proposals[:3])
-        self.tell(f"{plural(len(plan.proposals), 'change')} proposed, the first: {first}.")
+        device = plan.contract.device
+        first = ", ".join(f"{one.proposal_id} ({terms.predicted(one, device)})" for one in plan.proposals[:2])
+        for note in plan.notes:
+            self.tell(note)
+        self.tell(f"{plural(len(plan.proposals), 'change')} proposed, the first by predicted peak: {first}.")
         self.tell(
             f"At worst {plural(terms.worst_case_trials(plan), 'trial')} of at most"
             f" {format_seconds(plan.contract.budget.trial_timeout_seconds)}; expected: about a minute in all."

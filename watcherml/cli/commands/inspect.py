@@ -77,15 +77,18 @@ def _next(
     """Return what to do about a failure; empty for one that is somebody else's or done with."""
     from watcherml.api import data
 
-    if storage.is_older or row["origin"] != "here" or marked["resolved_at"] is not None:
+    if storage.is_older or row["origin"] != "here":
         return ""
     name = values.run_id
-    if not data.is_recoverable(failure_class):
-        return f"Next: once it is dealt with, {command_line(values, 'resolve', name)}"
-    campaigns = data.campaigns(storage, source_run_id=name)
+    recoverable = data.is_recoverable(failure_class)
+    campaigns = data.campaigns(storage, source_run_id=name) if recoverable else []
     for one in campaigns:
         if one["status"] == "verified":
             return f"A recovery was verified: {command_line(values, 'recovery', one['campaign_id'])}"
+    if marked["resolved_at"] is not None:
+        return ""
+    if not recoverable:
+        return f"Next: once it is dealt with, {command_line(values, 'resolve', name)}"
     for one in campaigns:
         if one["lifecycle"] == "running":
             return f"A recovery is going on: {command_line(values, 'recovery', one['campaign_id'], '--watch')}"

@@ -76,7 +76,7 @@ def _ended(values: argparse.Namespace, console: Console, storage: Storage, row: 
     from watcherml.report.text import events, text_verdict
 
     result = RecoveryResult.of_campaign(values.campaign_id, storage)
-    trials, happened = storage.audit.trials(values.campaign_id), data.events(storage, values.campaign_id)
+    trials, happened = data.trials(storage, values.campaign_id), data.events(storage, values.campaign_id)
     document = {**result_document(result, trials), "lifecycle": row["lifecycle"], "events": happened}
     deliver(
         values,

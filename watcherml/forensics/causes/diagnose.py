@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from watcherml.forensics.capsule import Diagnosis
+from collections.abc import Collection
+
+from watcherml.forensics.capsule import Cause, Diagnosis
 from watcherml.forensics.causes import guards, history, outside, phase, pools, rest, size
 from watcherml.forensics.causes.effects import ruled_out_by, supported_by
-from watcherml.forensics.causes.sentence import sentence_of
+from watcherml.forensics.causes.plausible import plausible
+from watcherml.forensics.causes.sentence import action_of, sentence_of
 from watcherml.forensics.causes.table import CONTROL_ONLY, ORDER, REFUSES, REST
 from watcherml.forensics.causes.thresholds import RULES_VERSION
 from watcherml.forensics.causes.vector import Vector
-from watcherml.forensics.causes.weigh import Finding
+from watcherml.forensics.causes.weigh import Finding, unknown
 
 _FAMILIES = (guards, outside, pools, history, size, phase, rest)
 # Pools that only support a control where they are large enough to matter.
@@ -22,13 +25,13 @@ def diagnose(vector: Vector) -> Diagnosis:
     ``diagnosed`` is one sufficient cause, ``ambiguous`` several, in the order of the table. Without one it is
     ``capacity_bound`` if the figures that would show waste are known, else ``insufficient_evidence``, which names them.
     """
+    vector = plausible(vector)
     found = _findings(vector)
     sufficient = [one for one in found if one.judgement == "sufficient"]
     explained = [one for one in sufficient if one.cause.id not in REST]
     if explained:
         status = "diagnosed" if len(explained) == 1 else "ambiguous"
-        # The step's own tensors are what is left when nothing else explains it.
-        sufficient, found = explained, [one for one in found if one.cause.id not in REST or _beside(vector, one)]
+        sufficient, found = explained, [_left(vector, one) for one in found]
     else:
         status = "insufficient_evidence" if missing_fields(vector, found) else "capacity_bound"
     lists = {
@@ -36,6 +39,7 @@ def diagnose(vector: Vector) -> Diagnosis:
         for name in ("contributing", "excluded", "unknown")
     }
     short = None if vector.missing is None else vector.missing.middle
+    piles_up = any(one.cause.id == "C10" and one.judgement in ("sufficient", "contributing") for one in found)
     return Diagnosis(
         status=status,  # type: ignore[arg-type]
         shortfall_bytes=short,
@@ -43,6 +47,8 @@ def diagnose(vector: Vector) -> Diagnosis:
         sufficient=tuple(one.cause for one in sufficient),
         rules_version=RULES_VERSION,
         sentence=sentence_of(vector, status, sufficient, missing_fields(vector, found))[:2000],
+        horizon_step=history.horizon(vector) if piles_up else None,
+        action=action_of(vector, status, sufficient),
         **lists,
     )
 
@@ -50,13 +56,23 @@ def diagnose(vector: Vector) -> Diagnosis:
 def _findings(vector: Vector) -> list[Finding]:
     first = guards.findings(vector)
     alone = [one.cause.id for one in first if one.judgement == "sufficient" and one.cause.id in guards.DECIDE_ALONE]
-    found = first if alone else [one for family in _FAMILIES for one in family.findings(vector)]
+    if alone:
+        rest = [one for one in ORDER if one not in {known.cause.id for known in first}]
+        found = [*first, *(unknown(one, f"Not judged: where {alone[0]} holds, the figures mean something else.")
+                           for one in rest)]  # fmt: skip
+    else:
+        found = [one for family in _FAMILIES for one in family.findings(vector)]
     return sorted(found, key=lambda one: ORDER.index(one.cause.id))
 
 
-def _beside(vector: Vector, one: Finding) -> bool:
-    """Tell whether the step's own tensors count beside what explains it: kept while the optimizer steps, they do."""
-    return vector.phase == "optimizer" and one.judgement in ("contributing", "unknown")
+def _left(vector: Vector, one: Finding) -> Finding:
+    """Return a finding beside a cause that explains the failure: the step's own tensors are what is left without one.
+
+    Kept while the optimizer steps, they count beside it.
+    """
+    judged = one.judgement in ("sufficient", "contributing") and one.cause.id in REST and vector.phase != "optimizer"
+    words = "Not judged: the step's own tensors are what is left where nothing else explains the failure."
+    return unknown(one.cause.id, words, one.cause.bytes) if judged else one
 
 
 def missing_fields(vector: Vector, found: list[Finding]) -> list[str]:
@@ -99,7 +115,8 @@ def ruled_out(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
     if diagnosis.status != "diagnosed":
         return ()
     cause = diagnosis.sufficient[0]
-    open_rest = [one for one in diagnosis.unknown if one.id in REST]  # not measured, so not ruled out
+    # Tensors that may still be there while the optimizer steps were not measured, so they are not ruled out.
+    open_rest = [one for one in diagnosis.unknown if one.id in REST and diagnosis.phase == "optimizer"]
     helping = supported_by(tuple(one.id for one in (*diagnosis.contributing, *open_rest)))
     return tuple(
         (name, cause.id, f"{cause.id} ({cause.name}) rules it out: {why}.")
@@ -125,6 +142,23 @@ def control_only(diagnosis: Diagnosis) -> str:
     ids = [one.id for one in diagnosis.sufficient]
     outside_of_it = bool(ids) and all(one in REFUSES + CONTROL_ONLY for one in ids)
     return diagnosis.sentence if outside_of_it and any(one in CONTROL_ONLY for one in ids) else ""
+
+
+def refusing(diagnosis: Diagnosis) -> tuple[Cause, ...]:
+    """Return the causes for which changes are refused: every sufficient one, or none."""
+    return diagnosis.sufficient if refuses(diagnosis) or control_only(diagnosis) else ()
+
+
+def citing(diagnosis: Diagnosis, captured: Collection[str]) -> Diagnosis:
+    """Return the diagnosis with only captured evidence cited; what is not known keeps naming what would tell."""
+    lists = {
+        name: tuple(
+            one.replace(evidence_ids=tuple(piece for piece in one.evidence_ids if piece in captured))
+            for one in getattr(diagnosis, name)
+        )
+        for name in ("sufficient", "contributing", "excluded")
+    }
+    return diagnosis.replace(**lists)
 
 
 def not_memory(sentence: str) -> Diagnosis:

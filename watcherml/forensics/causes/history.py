@@ -14,6 +14,7 @@ from watcherml.forensics.causes.thresholds import (
     LEAK_RISING,
     LEAK_STEP_LEAST,
     LEAK_STEP_TOLERANCE,
+    MATERIAL,
     SLOPE_POINTS,
 )
 from watcherml.forensics.causes.vector import Vector
@@ -58,6 +59,21 @@ def predicted_step(limit: int, in_step_peak: int, first: int, slope: float) -> i
     return int((limit - in_step_peak - first) / slope) if slope > 0 else None
 
 
+def horizon(vector: Vector) -> int | None:
+    """Return the step that what piles up would not let end with nothing beside it; None where nothing piles up.
+
+    No change that leaves the growth as it was lasts longer. The growth has to be a leak's and a material part of the
+    device, but need not explain the failure at hand: it predicts the next one.
+    """
+    seen, room, limit = trend(vector.history.steps, vector.history.allocated), vector.own_limit, vector.limit
+    if seen is None or room is None or limit is None or seen.points < LEAK_POINTS or vector.step == 0:
+        return None
+    if seen.growth < MATERIAL * limit or _piles_up(vector, seen)[0] is not True:
+        return None
+    step, held = max(zip(vector.history.steps, vector.history.allocated, strict=False))
+    return step + 1 + max(0, predicted_step(room, 0, held, seen.slope) or 0)
+
+
 def _leak(vector: Vector) -> Finding:
     seen = trend(vector.history.steps, vector.history.allocated)
     if vector.step == 0:
@@ -75,19 +91,26 @@ def _leak(vector: Vector) -> Finding:
 
 
 def _is_leak(vector: Vector, seen: Trend) -> tuple[bool | None, str]:
+    holds, against = _piles_up(vector, seen)
+    peak, limit = vector.history.in_step_peak, vector.own_limit
+    if holds is not False and peak is not None and limit is not None:
+        # It failed after the last step, which need not be the last one whose memory was read.
+        first, last = vector.history.steps[0], max(vector.history.steps[-1], vector.step or 0)
+        steps = predicted_step(limit, peak, vector.history.allocated[0], seen.slope)
+        near = max(LEAK_STEP_LEAST, int(LEAK_STEP_TOLERANCE * last))
+        if steps is None or abs(first + steps - last) > near:
+            return False, f"at that pace it would have lasted to step {first + (steps or 0)}, not {last}"
+    return holds, against
+
+
+def _piles_up(vector: Vector, seen: Trend) -> tuple[bool | None, str]:
+    """Tell whether the growth is a leak's, at whatever pace; None where that was not measured."""
     if seen.rising < LEAK_RISING:
         return False, f"only {100 * seen.rising:.0f} % of the steps did not shrink"
     sizes = vector.history.batch_elements
     even = even_sizes(sizes) if len(sizes) >= LEAK_POINTS else None
     if even is False:
         return False, "the batches grew too"
-    peak, limit = vector.history.in_step_peak, vector.own_limit
-    if peak is not None and limit is not None:
-        first, last = vector.history.steps[0], vector.history.steps[-1]
-        steps = predicted_step(limit, peak, vector.history.allocated[0], seen.slope)
-        near = max(LEAK_STEP_LEAST, int(LEAK_STEP_TOLERANCE * last))
-        if steps is None or abs(first + steps - last) > near:
-            return False, f"at that pace it would have lasted to step {first + (steps or 0)}, not {last}"
     if vector.gc_freed is not None and vector.gc_freed >= LEAK_COLLECTED * seen.growth:
         return False, f"a garbage collection gave back {amount(vector.gc_freed)}"
     # Longer batches leave longer outputs behind, which is what a curriculum does and no leak.

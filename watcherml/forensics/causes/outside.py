@@ -61,7 +61,7 @@ def _unsplit(vector: Vector, cause_id: str) -> Finding:
     if outside < 0:
         return unknown(cause_id, "The figures add up to more than the device; nothing can be said of the rest.")
     # What one of the two is known to hold is not the other's.
-    outside -= (vector.own_other if cause_id == "C4" else vector.foreign) or 0
+    outside = max(0, outside - ((vector.own_other if cause_id == "C4" else vector.foreign) or 0))
     size = above_context(vector, outside) if vector.own_other is None else max(0, outside)
     if weigh(vector, size) == "small":
         return excluded(cause_id, f"Only {amount(outside)} lie outside torch, its context included.", outside)

@@ -7,7 +7,7 @@ from math import ceil
 from statistics import median
 
 from watcherml.forensics.causes import evaluation
-from watcherml.forensics.causes.history import trend
+from watcherml.forensics.causes.history import even_sizes, trend
 from watcherml.forensics.causes.thresholds import (
     CHECKPOINTING_SAVES,
     FLAT,
@@ -86,14 +86,16 @@ def _longest(vector: Vector) -> Finding:
     if len(sizes) < LONG_BATCHES:
         return unknown("C17", f"Not measured: the sizes of {LONG_BATCHES} batches or more.")
     typical, this = median(sizes), sizes[-1]
-    if this < LONG_RATIO * typical or this < sorted(sizes)[ceil(LONG_QUANTILE * len(sizes)) - 1]:
+    if this == 0 or this < LONG_RATIO * typical or this < sorted(sizes)[ceil(LONG_QUANTILE * len(sizes)) - 1]:
         return excluded("C17", f"The failing batch ({this} elements) is not the longest by far (typical {typical:g}).")
     rest = between_steps(vector)
     if rest is None or vector.allocated is None or vector.requested is None:
         return unknown("C17", "Not measured: the memory between steps.")
     excess = int((vector.allocated + vector.requested - rest) * (1 - typical / this))
     words = f"this batch is {this / typical:.1f} times the typical one and takes about {amount(excess)} more"
-    return pool(vector, "C17", excess, holds=_flat(rests), lacking="the memory between steps", held=words,
+    # Where batches grow from step to step, what they leave behind grows with them and is no leak.
+    flat = True if even_sizes(sizes) is False else _flat(rests)
+    return pool(vector, "C17", excess, holds=flat, lacking="the memory between steps", held=words,
                 against="the memory between steps grew too", otherwise="contributing")  # fmt: skip
 
 

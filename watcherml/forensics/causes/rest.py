@@ -28,7 +28,8 @@ def _step(vector: Vector) -> list[Finding]:
     lacking = "the micro-batch, whether checkpointing is on, or the model's bytes"
     last = pool(vector, "C22", size, holds=smallest, lacking=lacking)
     if smallest:
-        return [excluded("C21", "The micro-batch is 1 and checkpointing is on: see below.", size), last]
+        known = None if size is None else max(0, size)
+        return [excluded("C21", "The micro-batch is 1 and checkpointing is on: see below.", known), last]
     return [plain, last]
 
 

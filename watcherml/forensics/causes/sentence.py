@@ -11,6 +11,7 @@ _SHOWN = 3
 _FULL = 0.9  # of the limit; below it the request was large rather than the rest small
 _RECOVERY = "a recovery tries smaller micro-batches in fresh processes"
 _LOAD = "load the model in a smaller type, keep part of it elsewhere, or take a smaller model or batch"
+_LOAD_LESS = "load the model in a smaller type, keep part of it elsewhere, or let go of a copy; a smaller step alone frees too little"
 _MARK = "mark the part with watcherml.phase(...)"
 
 
@@ -34,6 +35,15 @@ def sentence_of(vector: Vector, status: str, sufficient: list[Finding], lacking:
     return f"{text}; each of these alone would explain it too: {others}. First: {remedy}."
 
 
+def action_of(vector: Vector, status: str, sufficient: list[Finding]) -> str | None:
+    """Return what to do next, without why; None where too little is known to say more than the sentence does."""
+    if sufficient:
+        return ROWS[(sufficient[0] if status != "capacity_bound" else sufficient[-1]).cause.id].action
+    if status != "capacity_bound":
+        return None
+    return _LOAD_LESS if _is_model(vector) else ROWS["C21"].action if vector.at_work else _next(vector)
+
+
 def _capacity(vector: Vector, sufficient: list[Finding]) -> str:
     short = None if vector.missing is None else vector.missing.middle
     where = f" in {vector.phase}" if vector.phase != "unknown" else ""
@@ -41,9 +51,19 @@ def _capacity(vector: Vector, sufficient: list[Finding]) -> str:
     if sufficient:
         last = sufficient[-1]
         return f"{text}. {upper(last.held)}: {ROWS[last.cause.id].remedy}."
+    if _is_model(vector):
+        return f"{text}, {amount(vector.static.total)} of them the model and what stays with it: {_LOAD_LESS}."
     if vector.at_work:
         return f"{text}: {ROWS['C21'].remedy}."
     return f"{text}. Next: {_next(vector)}."
+
+
+def _is_model(vector: Vector) -> bool:
+    """Tell whether all tensors of the step, gone, would not leave room: then no smaller step helps."""
+    total, held, short = vector.static.total, vector.allocated, vector.missing
+    if not vector.at_work or total is None or held is None or short is None or vector.request_scales:
+        return False
+    return max(0, held - total) < short.low
 
 
 def _held(vector: Vector) -> str:

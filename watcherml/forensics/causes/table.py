@@ -18,13 +18,19 @@ class Row:
     held: str
     remedy: str
 
+    @property
+    def action(self) -> str:
+        """The remedy with what to do before what cannot help."""
+        first, _, rest = self.remedy.partition("; ")
+        return f"{rest}; {first}" if rest and first.startswith(_NO_CHANGE) else self.remedy
+
 
 _NO_CHANGE = "no change of this configuration can help"
 _STEP = "make the step smaller"
 
 ROWS: dict[str, Row] = {
     "C25": Row("driver oversubscription", ("EV-5", "EV-6"), "torch holds {size}, more than the device has",
-               "the driver lends system memory; switch that off in its settings"),
+               "switch off, in the driver's settings, that it lends system memory"),
     "C26": Row("anomaly", ("EV-5", "EV-6"), "size does not explain the failure",
                "run the control trial before changing anything"),
     "C0": Row("host memory, not the device's", ("EV-3", "EV-4"), "host memory ran out",
@@ -37,7 +43,7 @@ ROWS: dict[str, Row] = {
               f"raise the cap, or {_STEP}"),
     "C4": Row("another process holds the memory", ("EV-5",), "another process held {size}",
               f"{_NO_CHANGE}; free it and run the control trial"),
-    "C5": Row("left over in this process", ("EV-5", "EV-11"), "{size} were there before this run built anything",
+    "C5": Row("left over in this process", ("EV-2", "EV-6"), "{size} were there before this run built anything",
               "let go of what earlier cells hold, then run the control trial"),
     "C6": Row("this process's memory outside torch", ("EV-5", "EV-6"), "this process held {size} outside torch",
               "limit the other library that holds it, then run the control trial"),
@@ -48,11 +54,11 @@ ROWS: dict[str, Row] = {
     "C9": Row("memory that waits for another stream", ("EV-6",), "{size} are freed but wait for another stream",
               "prefetch less, or wait for the stream; a smaller batch alone does not help"),
     "C10": Row("leak across steps", ("EV-2", "EV-6"), "{size} piled up over the steps",
-               "a smaller batch delays the failure, it does not cure it; find what is kept (detach, .item(), hooks)"),
+               "find what is kept (detach, .item(), hooks); a smaller batch delays the failure, it does not cure it"),
     "C11": Row("reference cycles", ("EV-2", "EV-6"), "{size} were held by reference cycles that nobody uses",
                "break the cycles, or call gc.collect() between steps"),
     "C12": Row("the model alone fills the device", ("EV-6",), "the model itself takes {size}",
-               "load it in a smaller type or keep part of it elsewhere; a smaller batch cannot help"),
+               "load the model in a smaller type or keep part of it elsewhere; a smaller batch cannot help"),
     "C12b": Row("a second copy while loading", ("EV-6",), "{size} of a second copy were there while loading",
                 "load the checkpoint to the CPU first, or with mmap and assign"),
     "C13": Row("attention scores", ("EV-1", "EV-6"), "the attention scores of one layer take {size}",

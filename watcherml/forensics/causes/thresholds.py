@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 
 MIB, GIB = 2**20, 2**30
 
@@ -57,8 +57,3 @@ EVALUATION_BATCHES = 3
 CHECKPOINTING_SAVES = 0.05
 # ... and its block is too large where what is recomputed at once takes this share of the device.
 HUGE_BLOCK = 0.5
-
-# A candidate that passes with less than this share of the device left is too close to the limit; so is one whose
-# allocator had to retry in this many steps running.
-HEADROOM = 0.03
-RETRYING_STEPS = 2

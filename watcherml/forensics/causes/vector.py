@@ -83,7 +83,9 @@ class Vector:
     largest_inactive: int | None = None  # [Lmax] largest cached block that the request could have used
     own_other: int | None = None  # [N] this process's bytes that are not torch's
     foreign: int | None = None  # [X] other processes' bytes
-    context_base: int | None = None  # what a context alone takes here, where it was measured
+    # What a context alone takes here. Training processes cannot tell: by the time anything is read, libraries have come
+    # to it, and a second process that only makes a context would take that much from a full device.
+    context_base: int | None = None
     at_start: int | None = None  # [A0] allocated when the cell or run began
     earlier_out_of_memory: bool | None = None  # in this process, before this run
     retries: int | None = None  # [nr] allocator retries since the run began

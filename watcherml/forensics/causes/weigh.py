@@ -10,6 +10,7 @@ from watcherml.forensics.causes.table import ROWS
 from watcherml.forensics.causes.thresholds import CONTRIBUTES, MATERIAL
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.text import amount
+from watcherml.sealed.canonical import MAX_SAFE_INTEGER
 
 Judgement = Literal["sufficient", "contributing", "excluded", "unknown"]
 # "marginal" covers the shortfall but is too small a part of the device; "open" is not decided by the figures.
@@ -62,7 +63,9 @@ def pool(
     words = held or ROWS[cause_id].held.format(size=amount(size))
     if vector.missing is None:
         return unknown(cause_id, f"{upper(words)}; how much was missing is not known.", size)
-    weight, short = weigh(vector, size), amount(vector.missing.middle)
+    if vector.missing.high <= 0:
+        return unknown(cause_id, f"{upper(words)}; by these figures nothing was missing.", size)
+    weight, short = weigh(vector, size), amount(max(0, vector.missing.middle))
     if weight == "open":
         return unknown(cause_id, f"{upper(words)}; the figures are too coarse to compare it with {short}.", size)
     if weight == "small":
@@ -100,6 +103,7 @@ def unknown(cause_id: str, sentence: str, size: int | None = None) -> Finding:
 def cause(cause_id: str, size: int | None, sentence: str) -> Cause:
     """Return a row of the table as it goes into a capsule."""
     row = ROWS[cause_id]
+    size = None if size is None or abs(size) > MAX_SAFE_INTEGER else size
     return Cause(cause_id, row.name, size, row.evidence_ids, sentence)
 
 

@@ -24,11 +24,19 @@ _RECOVER = [
 ]
 
 
-def failure_page(capsule: Capsule, state: str, release: dict[str, Any] | None = None, *, folded: bool = False) -> Page:
+def failure_page(
+    capsule: Capsule,
+    state: str,
+    release: dict[str, Any] | None = None,
+    *,
+    folded: bool = False,
+    on_record: bool = True,
+) -> Page:
     """Return a capsule as a panel.
 
     ``state`` says what became of the run, ``release`` what was given back (``Release.to_data()``). With ``folded``
-    the capsule is one line until it is opened, for failures that need no more.
+    the capsule is one line until it is opened, for failures that need no more. A recovery is offered where the failure
+    is ``on_record``: it starts from the run.
     """
     if folded:
         text = plain.finish(plain.wrap(f"WatcherML: {state}"))
@@ -36,7 +44,7 @@ def failure_page(capsule: Capsule, state: str, release: dict[str, Any] | None = 
         return Page(text, classed("wml-failure", body))
     # The traceback stands right above; a second copy would push the rest out of sight.
     short = capsule.replace(failure=capsule.failure.replace(traceback=""))
-    oom = capsule.failure.class_ in OOM_CLASSES
+    oom = capsule.failure.class_ in OOM_CLASSES and on_record
     next_text, next_html = _next([state, _FRESH] if oom else [state], _RECOVER if oom else [])
     return Page(
         text_failure(short, release) + next_text, classed("wml-failure", html_failure(capsule, release), next_html)

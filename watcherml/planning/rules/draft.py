@@ -11,17 +11,22 @@ from watcherml.planning.spelling import spelled
 from watcherml.planning.wording import brief, cut, shown
 from watcherml.protocol.plan import AUTHORITIES, RISKS, Skipped, Source
 from watcherml.protocol.proposal import Authority, Capability, Change, EffectiveBatch, Risk
+from watcherml.sealed.canonical import canonical_bytes
 from watcherml.sealed.device import DeviceKind
 from watcherml.sealed.record import thaw
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What a rule looks at: the controls that may be changed, by name, the failed run, and the kind of its device."""
+    """What a rule looks at: the controls that may be changed, by name, the failed run, and the kind of its device.
+
+    ``micro_batches`` are sizes that the ladder of micro-batches gets besides its own.
+    """
 
     found: Mapping[str, Capability]
     source: Source
     device_kind: DeviceKind
+    micro_batches: tuple[int, ...] = ()
 
     def supported(self, capability: str) -> bool:
         """Tell whether the diagnosis found a cause that the control acts on."""
@@ -81,7 +86,8 @@ def change(capability: Capability, after: Any) -> Change:
             expected=f"a key that can say {brief(after)}",
             got=brief(thaw(capability.value)),
         )
-    return Change(capability.name, capability.path, thaw(capability.value), raw)
+    meaning = None if canonical_bytes(raw) == canonical_bytes(after) else after
+    return Change(capability.name, capability.path, thaw(capability.value), raw, meaning)
 
 
 def left_out(capability: str, reason: str) -> Drafts:

@@ -38,7 +38,9 @@ def drafts(situation: Situation) -> Drafts:
         return left_out(NAME, "The micro-batch size is 1 already.")
     accumulation = situation.found.get("gradient_accumulation_steps")
     caution = batch_caution(situation.source.config, batch, accumulation is not None)
-    rungs = [_Rung(size, micro, tier=1 + 2 * rung) for rung, micro in enumerate(divisors_down(size))]
+    more = {micro for micro in situation.micro_batches if 0 < micro < size and size % micro == 0}
+    ladder = sorted({*divisors_down(size), *more}, reverse=True)
+    rungs = [_Rung(size, micro, tier=1 + 2 * rung) for rung, micro in enumerate(ladder)]
     return [_draft(situation, batch, accumulation, rung, caution) for rung in rungs], []
 
 

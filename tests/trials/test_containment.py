@@ -1,0 +1,99 @@
+"""Guard, supervisor, and both killed while a trial has children in sessions of their own that dropped its marker."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from test_hostile import Arena, left_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers and /proc of Linux")
+
+# A supervisor of its own, so that it can be killed: it starts the trial, tells its guard's pid, and polls.
+SUPERVISOR = """
+import json, sys, time
+from pathlib import Path
+sys.path[:0] = json.loads(sys.argv[1])
+from test_hostile import Arena
+one = Arena(Path(sys.argv[2])).start("processes:waits")
+print(json.dumps({"guard": one.executor._running[one.request.trial_id][2].pid, "trial": one.request.trial_id,
+                  "ready": str(one.project / "ready")}), flush=True)
+while one.executor.poll(one.request.trial_id) is None:
+    time.sleep(0.05)
+"""
+PATHS = [path for path in sys.path if path.endswith(("/tests", "/trials"))]
+
+
+@pytest.fixture(scope="module")
+def supervised(tmp_path_factory):
+    """Four supervised trials whose entrypoints wait beside a sleeper each; started together, for time's sake."""
+    started = []
+    for _ in range(len(KILLS)):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SUPERVISOR, json.dumps(PATHS), str(tmp_path_factory.mktemp("kept"))],
+            stdout=subprocess.PIPE,
+        )
+        started.append((process, json.loads(process.stdout.readline())))
+    for _, told in started:
+        deadline = time.monotonic() + 60
+        while not os.path.exists(told["ready"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    yield dict(zip(KILLS, started, strict=True))
+    for process, _ in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def inner_of(guard):
+    """The half of the guard that works."""
+    return psutil.Process(guard).children()[0].pid
+
+
+KILLS = {
+    "the guard's outer half": lambda supervisor, guard: [guard],
+    "the guard's inner half": lambda supervisor, guard: [inner_of(guard)],
+    "the supervisor": lambda supervisor, guard: [supervisor],
+    "the supervisor and the outer half": lambda supervisor, guard: [supervisor, guard],
+    "the supervisor and the inner half": lambda supervisor, guard: [supervisor, inner_of(guard)],
+    "the guard, both halves": lambda supervisor, guard: [inner_of(guard), guard],
+}
+
+
+@pytest.mark.parametrize("killed", KILLS)
+def test_whoever_is_killed_no_process_of_the_trial_is_left(supervised, killed):
+    process, told = supervised[killed]
+    assert len(left_of(told["trial"])) >= 2, "the worker and its sleeper without a marker"
+    for pid in KILLS[killed](process.pid, told["guard"]):
+        os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    assert left_of(told["trial"], seconds=15) == []
+    assert time.monotonic() - began < 15
+    if "supervisor" in killed:
+        deadline = time.monotonic() + 15
+        while psutil.pid_exists(told["guard"]) and psutil.Process(told["guard"]).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline, "the guard outlives its trial"
+            time.sleep(0.05)
+
+
+def test_a_supervisor_that_is_not_there_any_more_finds_what_its_whole_guard_left(tmp_path):
+    """Everybody who watched is dead at once: the worker dies by the system, its sleeper when somebody looks again."""
+    from watcherml.trials.guard import kill_all
+
+    one = Arena(tmp_path).start("processes:waits")
+    guard = one.executor._running[one.request.trial_id][2]
+    deadline = time.monotonic() + 60
+    while not (one.project / "ready").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for pid in (inner_of(guard.pid), guard.pid):
+        os.kill(pid, signal.SIGKILL)
+    guard.wait()
+    assert kill_all(one.request.trial_id) >= 1
+    assert left_of(one.request.trial_id) == []
+    assert one.executor.poll(one.request.trial_id).outcome == "lost"
