@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import RecoveryContract, VerificationRequirements
 from watcherml.contract.entrypoint import TrainingEntrypoint
@@ -23,7 +25,8 @@ from watcherml.verdict.rank import rank
 from watcherml.verdict.verify import verify
 
 MIB = 2**20
-CAMPAIGN = "recovery-demo-1"
+# Not the same in two processes: trials are found, and killed, by their ids.
+CAMPAIGN = f"recovery-demo-{os.getpid()}"
 CODE = CodeIdentity({"ent.py": "sha256:" + "c" * 64})
 DEVICE = Device("simulated", "simulated-cpu-budget", 96 * MIB)
 CONFIG = {

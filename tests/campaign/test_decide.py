@@ -1,7 +1,7 @@
 """What runs next, from what is on record alone."""
 
 import pytest
-from builders import DECIDED, approve, good_trials, plan, trial
+from builders import CAMPAIGN, DECIDED, approve, good_trials, plan, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,7 +108,7 @@ def test_whatever_happens_a_campaign_ends_within_its_budget(total, confirmations
         if step.role == "control":
             outcome = "oom" if outcome == "completed" else outcome
         trials.append(trial(made, step.role, len(trials) + 1, step.proposal_id, outcome=outcome))
-    verdict = verify("recovery-demo-1", made, (), tuple(trials), DECIDED)
+    verdict = verify(CAMPAIGN, made, (), tuple(trials), DECIDED)
     assert verdict.reason_code != "broken_chain"
     roles = [one.request.role for one in trials if one.result.outcome == "completed"]
     if verdict.status == "verified":
@@ -147,4 +147,4 @@ def test_after_a_closing_control_that_passed_nothing_more_is_run():
     made = plan()
     trials = [*good_trials(made), trial(made, "control", 6)]
     assert ask(trials, made) == DECIDED
-    assert verify("recovery-demo-1", made, (), tuple(trials), DECIDED).reason_code == "source_failure_not_reproduced"
+    assert verify(CAMPAIGN, made, (), tuple(trials), DECIDED).reason_code == "source_failure_not_reproduced"

@@ -18,6 +18,8 @@ from watcherml.trials.paths import MARKER
 
 # Control and up to two probes, one full trial, one confirmation.
 SMALL = ("--max-probe-trials", "3", "--max-full-trials", "1", "--confirmation-runs", "1")
+# Names of this process alone: processes are looked for by them.
+BY_HAND, TYPED = f"stopped-by-hand-{os.getpid()}", f"typed-{os.getpid()}"
 GUARD = ("--metric", "val_loss:minimize:0.42:0.03")
 SEQUENCE = """
 def train(config, max_steps=None):
@@ -251,13 +253,13 @@ def test_a_person_is_asked_for_each_proposal_that_needs_approval(storage, long_s
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_ctrl_c_stops_the_campaign_and_leaves_no_process(form, storage, failed_run):
-    words = recover(failed_run(seconds=30), "--yes", "--campaign-id", "stopped-by-hand", "--termination-grace", "1")
+    words = recover(failed_run(seconds=30), "--yes", "--campaign-id", BY_HAND, "--termination-grace", "1")
     process = subprocess.Popen(
         [sys.executable, "-m", "watcherml", *words, "--format", form],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_for(
-        lambda: [one for one in processes_of("stopped-by-hand") if "watcherml.trials.worker" in one.cmdline()],
+        lambda: [one for one in processes_of(BY_HAND) if "watcherml.trials.worker" in one.cmdline()],
         "a trial's worker",
     )
     process.send_signal(signal.SIGINT)
@@ -269,19 +271,19 @@ def test_ctrl_c_stops_the_campaign_and_leaves_no_process(form, storage, failed_r
         last = json.loads(out.splitlines()[-1])
         assert (last["type"], last["body"]["status"]) == ("ended", "stopped")
         assert json.loads(err)["error"]["code"] == "interrupted"
-    row = data.campaign(storage, "stopped-by-hand")
+    row = data.campaign(storage, BY_HAND)
     assert (row["status"], row["reason_code"], row["lifecycle"]) == ("stopped", "stopped_by_user", "ended")
-    asked = [event["body"].get("by") for event in data.events(storage, "stopped-by-hand")]
+    asked = [event["body"].get("by") for event in data.events(storage, BY_HAND)]
     assert "Ctrl-C at watcher recover" in asked
-    wait_for(lambda: not processes_of("stopped-by-hand"), "the campaign's processes to be gone", 10)
+    wait_for(lambda: not processes_of(BY_HAND), "the campaign's processes to be gone", 10)
 
 
 def test_ctrl_c_at_a_terminal_does_the_same(storage, failed_run, on_a_terminal):
-    words = recover(failed_run(seconds=30), "--yes", "--campaign-id", "typed", "--termination-grace", "1")
+    words = recover(failed_run(seconds=30), "--yes", "--campaign-id", TYPED, "--termination-grace", "1")
     during = ("started, at most", lambda process: process.send_signal(signal.SIGINT))
     code, shown = on_a_terminal(*words, during=during)
     assert code == 130 and "stopped" in shown
-    assert data.campaign(storage, "typed")["status"] == "stopped" and not processes_of("typed")
+    assert data.campaign(storage, TYPED)["status"] == "stopped" and not processes_of(TYPED)
 
 
 def test_an_interrupt_while_the_campaign_starts_is_kept_until_it_can_be_stopped():

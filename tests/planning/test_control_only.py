@@ -1,7 +1,7 @@
 """A cause outside the configuration: nothing is proposed, the control alone runs, and what it shows is the verdict."""
 
 import pytest
-from builders import DECIDED, plan, planned, source, trial
+from builders import CAMPAIGN, DECIDED, plan, planned, source, trial
 
 from watcherml.campaign.decide import Next, decide
 from watcherml.errors import InvalidValue
@@ -38,7 +38,7 @@ def test_the_control_runs_once_and_is_the_verdict(outcome, status, code):
     assert decide(PLAN, (), frozenset(), ()) == Next("control", None)
     control = trial(PLAN, "control", 1, outcome=outcome)
     assert decide(PLAN, (), frozenset(), (control,)) == DECIDED
-    verdict = verify("recovery-demo-1", PLAN, (), (control,), DECIDED)
+    verdict = verify(CAMPAIGN, PLAN, (), (control,), DECIDED)
     assert (verdict.status, verdict.reason_code) == (status, code), verdict.sentence
     assert outcome != "oom" or SENTENCE in verdict.sentence
 
@@ -46,7 +46,7 @@ def test_the_control_runs_once_and_is_the_verdict(outcome, status, code):
 def test_without_a_control_it_is_a_refusal_and_nothing_runs():
     made = planned(source(control_only=SENTENCE), control=False)
     assert decide(made, (), frozenset(), ()) == DECIDED
-    assert verify("recovery-demo-1", made, (), (), DECIDED).reason_code == "no_supported_intervention"
+    assert verify(CAMPAIGN, made, (), (), DECIDED).reason_code == "no_supported_intervention"
 
 
 def test_a_plan_that_was_sealed_before_reads_as_it_did():
