@@ -27,7 +27,7 @@ FAILING = {
     "conv-bn-sgd-checkpointed": 160, "mlp-adam": 3_000, "mlp-sgd": 2_500, "encoder-dropout-adamw": 72,
     "encoder-dropout-adam-checkpointed": 100,
 }  # fmt: skip
-SHORT = ("conv-bn-adam", "mlp-adam")
+SHORT = ("gpt-sgd", "conv-bn-adam")
 # Trains with a batch and with one sample more, for longer than the prediction looked.
 TRUTH = """
 import json, sys

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from builders import DECIDED, DEVICE, MIB, chain, good_trials, plan, source, trial
+from builders import CAMPAIGN, DECIDED, DEVICE, MIB, chain, good_trials, plan, source, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -218,7 +218,7 @@ def test_the_verifier_does_not_read_predictions(ending):
             trials = (*trials[:-1], trial(made, "confirmation", 5, "batch-32x2", outcome="oom"))
         elif ending == "no control":
             trials = trials[1:]
-        found = verify("recovery-demo-1", made, (), trials, DECIDED)
+        found = verify(CAMPAIGN, made, (), trials, DECIDED)
         checks = [(one.name, one.outcome, one.required, one.observed) for one in found.checks]
         digests = {made.digest: "PLAN", **{one.request.digest: "REQUEST" for one in trials}}
         told.append((found.status, found.reason_code, found.sentence, blind(checks, digests)))

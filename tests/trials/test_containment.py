@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path[:0] = json.loads(sys.argv[1])
 from test_hostile import Arena
 one = Arena(Path(sys.argv[2])).start("processes:waits")
-print(json.dumps({"guard": one.executor._running[one.request.trial_id][2].pid, "trial": one.request.trial_id,
+print(json.dumps({"guard": one.executor._running[one.request.trial_id][2].pid, "mark": one.paths.mark,
                   "ready": str(one.project / "ready")}), flush=True)
 while one.executor.poll(one.request.trial_id) is None:
     time.sleep(0.05)
@@ -68,11 +68,11 @@ KILLS = {
 @pytest.mark.parametrize("killed", KILLS)
 def test_whoever_is_killed_no_process_of_the_trial_is_left(supervised, killed):
     process, told = supervised[killed]
-    assert len(left_of(told["trial"])) >= 2, "the worker and its sleeper without a marker"
+    assert len(left_of(told["mark"])) >= 2, "the worker and its sleeper without a marker"
     for pid in KILLS[killed](process.pid, told["guard"]):
         os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
-    assert left_of(told["trial"], seconds=15) == []
+    assert left_of(told["mark"], seconds=15) == []
     assert time.monotonic() - began < 15
     if "supervisor" in killed:
         deadline = time.monotonic() + 15
@@ -94,6 +94,6 @@ def test_a_supervisor_that_is_not_there_any_more_finds_what_its_whole_guard_left
     for pid in (inner_of(guard.pid), guard.pid):
         os.kill(pid, signal.SIGKILL)
     guard.wait()
-    assert kill_all(one.request.trial_id) >= 1
-    assert left_of(one.request.trial_id) == []
+    assert kill_all(one.paths.mark) >= 1
+    assert left_of(one.paths.mark) == []
     assert one.executor.poll(one.request.trial_id).outcome == "lost"

@@ -42,6 +42,7 @@ def dry(project):
 @pytest.fixture
 def ask(dry, project):
     def asking(kind, operators=None, **config):
+        dry._integer = None  # these are as many entrypoints
         config = {"kind": kind, "folder": str(project), "token": "[redacted]", **config}
         return dry.ask(config, operators=operators)
 
@@ -118,6 +119,12 @@ def test_what_cannot_be_predicted_says_why_and_the_next_one_is_answered(ask, kin
     assert len(answer.reason) < 400 and "\n" not in answer.reason
     assert ask("plain").peak_bytes is not None
     assert sorted(path.name for path in project.iterdir()) == ["dry_run_entrypoints.py", "precious"]
+
+
+def test_an_integer_from_data_is_made_up_twice_only_until_it_is_known_not_to_matter(dry, ask, project):
+    first = ask("accuracy")
+    again = dry.ask({"kind": "accuracy", "folder": str(project), "token": ""})
+    assert again.peak_bytes == first.peak_bytes and again.operators < first.operators / 2
 
 
 def test_a_secret_in_an_error_is_not_repeated(ask):

@@ -236,21 +236,21 @@ class Arena:
                 one.result = one.executor.poll(one.request.trial_id)
                 if one.result is not None:
                     running.remove(one)
-                    one.left = left_of(one.request.trial_id)
+                    one.left = left_of(one.paths.mark)
                     ended[one.name] = one
             time.sleep(0.02)
         return ended
 
 
-def left_of(trial_id, seconds=0.0):
+def left_of(mark, seconds=0.0):
     """The processes of a trial that live, by their marks or by the word that sleepers carry on their command line."""
     deadline = time.monotonic() + seconds
     while True:
-        found = [process.pid for process in members(trial_id)]
+        found = [process.pid for process in members(mark)]
         for process in psutil.process_iter():
             try:
                 line = process.cmdline()
-                if trial_id in " ".join(line) and "time.sleep" in " ".join(line) and process.pid not in found:
+                if mark in " ".join(line) and "time.sleep" in " ".join(line) and process.pid not in found:
                     found.append(process.pid)
             except psutil.Error:
                 continue

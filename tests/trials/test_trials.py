@@ -15,8 +15,8 @@ from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.identity import CodeIdentity
 from watcherml.protocol.request import Launch
 from watcherml.sealed.device import Device
-from watcherml.trials.guard import members
 from watcherml.trials.logs import with_tails
+from watcherml.trials.members import kill_all, members
 from watcherml.trials.outcome import Exit, result_of
 from watcherml.trials.paths import TrialPaths
 from watcherml.trials.runner import LocalExecutor
@@ -134,14 +134,17 @@ def run_trial(storage, tmp_path):
         executor.submit(request, launch)
         return request
 
+    def left(request):
+        return members(TrialPaths.of(storage.path, request.trial_id).mark)
+
     def run(function, **options):
         request = start(function, **options)
         while (result := executor.poll(request.trial_id)) is None:
             time.sleep(0.02)
-        assert members(request.trial_id) == [], "a process of the trial is left"
+        assert left(request) == [], "a process of the trial is left"
         return result
 
-    run.start, run.executor, run.project = start, executor, project
+    run.start, run.executor, run.project, run.left = start, executor, project, left
     return run
 
 
@@ -200,12 +203,12 @@ def test_torch_that_is_imported_late_is_watched_all_the_same(run_trial):
 @pytest.mark.parametrize("after", [0.0, 0.2, 1.5])
 def test_guard_and_supervisor_killed_at_once_take_the_worker_with_them(run_trial, after):
     request = run_trial.start("hangs")
-    wait_for(lambda: members(request.trial_id))
+    wait_for(lambda: run_trial.left(request))
     time.sleep(after)
     guard = run_trial.executor._running[request.trial_id][2]
     guard.stdin.close()  # what the supervisor's death looks like
     os.kill(guard.pid, signal.SIGKILL)
-    wait_for(lambda: not members(request.trial_id), seconds=5)
+    wait_for(lambda: not run_trial.left(request), seconds=5)
     guard.wait()
     assert run_trial.executor.poll(request.trial_id).outcome == "lost"
 
@@ -256,22 +259,22 @@ def test_the_last_lines_of_a_trial_that_died_are_shown_and_hold_no_secret(run_tr
 
 def test_stop_ends_a_trial(run_trial):
     request = run_trial.start("hangs", grace=0.2)
-    wait_for(lambda: members(request.trial_id))
+    wait_for(lambda: run_trial.left(request))
     run_trial.executor.stop(request.trial_id)
     wait_for(lambda: run_trial.executor._running[request.trial_id][2].poll() is not None)
     assert run_trial.executor.poll(request.trial_id).outcome == "killed"
-    assert members(request.trial_id) == []
+    assert run_trial.left(request) == []
 
 
 def test_a_killed_guard_leaves_a_lost_trial_and_no_process(run_trial):
     request = run_trial.start("hangs")
-    wait_for(lambda: members(request.trial_id))
+    wait_for(lambda: run_trial.left(request))
     guard = run_trial.executor._running[request.trial_id][2]
     os.kill(guard.pid, signal.SIGKILL)
     wait_for(lambda: guard.poll() is not None)
     result = run_trial.executor.poll(request.trial_id)
     assert result.outcome == "lost"
-    assert members(request.trial_id) == []
+    assert run_trial.left(request) == []
 
 
 def test_a_request_is_executed_once(run_trial, storage):
@@ -330,3 +333,13 @@ def test_an_allocator_setting_without_cuda_is_not_observable(run_trial):
     result = run_trial("good", environment=dict.fromkeys(ALLOCATOR_VARIABLES, "expandable_segments:True"))
     assert {one.capability: one.state for one in result.knobs}["allocator_configuration"] == "not_observable"
     assert "allocator_configuration" not in {one.capability for one in run_trial("good").knobs}
+
+
+def test_two_stores_may_hold_a_campaign_of_one_name_and_neither_ends_the_other(run_trial, tmp_path):
+    mine = run_trial.start("hangs")
+    wait_for(lambda: run_trial.left(mine))
+    other = TrialPaths.of(tmp_path / "another-store", mine.trial_id)
+    assert other.mark != TrialPaths.of(tmp_path / ".watcherml", mine.trial_id).mark
+    assert kill_all(other.mark) == 0 and run_trial.left(mine)
+    run_trial.executor.stop(mine.trial_id)
+    wait_for(lambda: run_trial.executor.poll(mine.trial_id) is not None)

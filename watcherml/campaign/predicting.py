@@ -15,7 +15,7 @@ from watcherml.trials.dry_run import Answer, DryRun
 
 # What the candidates beyond the search may cost together, in operators looked at: some seconds. A small micro-batch
 # that is accumulated often is the dearest to predict, and where a larger one fits the least worth it.
-MORE_OPERATORS = 20_000
+MORE_OPERATORS = 10_000
 
 Ask = Callable[[Any, "int | None"], Answer]
 

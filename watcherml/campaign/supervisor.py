@@ -97,7 +97,7 @@ def supervise(storage: Storage, campaign_id: str) -> int:
         except Exception as error:  # noqa: BLE001 - whatever it was, the campaign ends on record without a claim
             traceback.print_exc()
             for request in ledger.unfinished():
-                kill_all(request.trial_id)
+                kill_all(TrialPaths.of(storage.path, request.trial_id).mark)
             settle_lost_trials(ledger)
             run.conclude(Ending("integration_error", f"{type(error).__name__}: {error}"[:2000]))
     return 0
@@ -106,8 +106,8 @@ def supervise(storage: Storage, campaign_id: str) -> int:
 def settle_lost_trials(ledger: Ledger) -> None:
     """Give every trial without an end its end: what its guard wrote, or ``lost``; and leave none of its processes."""
     for request in ledger.unfinished():
-        kill_all(request.trial_id)
         paths = TrialPaths.of(ledger.storage.path, request.trial_id)
+        kill_all(paths.mark)
         deadline = time.monotonic() + _GUARD_SECONDS
         while not paths.exit.exists() and time.monotonic() < deadline:
             time.sleep(0.05)  # its guard has just learned of the same loss and is writing

@@ -91,9 +91,13 @@ _DRAWN = frozenset(("randint", "randperm", "arange"))
 
 def _of_whole_numbers(func: Any, args: Any, kwargs: Any) -> bool:
     """Tell whether an operator has nothing to work with but whole numbers that are known."""
-    tensors = list(_tensors((args, kwargs)))
+    tensors = False
+    for one in _tensors((args, kwargs) if kwargs else args):
+        if isinstance(one, fake.FakeTensor) or _has_fractions(one):
+            return False  # nearly always the first one that is looked at
+        tensors = True
     if tensors:
-        return not any(isinstance(one, fake.FakeTensor) or _has_fractions(one) for one in tensors)
+        return True
     dtype = kwargs.get("dtype")
     return func._opname in _DRAWN if dtype is None else not (dtype.is_floating_point or dtype.is_complex)
 

@@ -66,6 +66,7 @@ class DryRun:
         self._deadline = 0.0
         self._number = 0
         self._lost = ""
+        self._integer: int | None = None  # what stands for integers from data, once a peak did not depend on it
         self._nonce = secrets.token_hex(8)
         self._marker = f"dry-run-{secrets.token_hex(8)}"
         self._child: subprocess.Popen[bytes] | None = None
@@ -156,14 +157,27 @@ class DryRun:
     def ask(self, config: Any, environment: Mapping[str, str] = {}, *, operators: int | None = None) -> Answer:
         """Return the predicted peak of a configuration, whose whole floats are floats.
 
-        ``operators`` limits the work on it. Once the child is gone or out of time, every answer is that reason.
+        ``operators`` limits the work on it. Once the child is gone or out of time, every answer is that reason. Where
+        training computes an integer from data, the first configurations are asked twice, with two made-up integers,
+        until a peak is the same for both; the later ones, of the same code, once.
         """
         self._number += 1
-        self._send({"number": self._number, "config": config, "environment": dict(environment), "operators": operators})
+        self._send(
+            {
+                "number": self._number,
+                "config": config,
+                "environment": dict(environment),
+                "operators": operators,
+                "integer": self._integer,
+            }
+        )
         found = self._wait(self._number)
         if self._lost:
             return Answer(None, self._lost)
-        return Answer(**found) if "peak_bytes" in found else Answer(None, str(found["reason"]))
+        if "peak_bytes" not in found:
+            return Answer(None, str(found["reason"]))
+        self._integer = found.pop("integer")
+        return Answer(**found)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if self._lost or self._child is None or self._child.stdin is None:

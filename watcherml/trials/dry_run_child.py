@@ -28,7 +28,7 @@ from watcherml.recorder.told import Told, listen
 from watcherml.trials import loading
 from watcherml.trials.confine import Fence, confine
 from watcherml.trials.measure import model_identifier
-from watcherml.trials.members import mark
+from watcherml.trials.members import put_mark
 from watcherml.trials.paths import GUARD, MARKER
 
 STEPS = 2  # the optimizer's state is there from the second step on
@@ -104,7 +104,7 @@ def main() -> int:
     """Answer requests until standard input ends."""
     if os.environ.get(GUARD, "").isdigit():
         die_with_parent(int(os.environ[GUARD]))
-    mark(os.environ[MARKER])
+    put_mark(os.environ[MARKER])
     requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # code that asks a question must not eat our requests
@@ -195,12 +195,13 @@ def _candidate(function: Callable[..., Any], request: Mapping[str, Any], order: 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.update(request["environment"])
     work = _Work(request["operators"])
-    peak, steps, reason, again = _attempt(function, request, order, work, None)
+    integer = request["integer"]
+    peak, steps, reason, again = _attempt(function, request, order, work, integer)
     if again:  # an integer from data: the peak counts if it does not depend on it
         found = [_attempt(function, request, order, work, integer)[:2] for integer in MADE_UP_INTEGERS]
         if found[0] == found[1] and found[0][0] is not None:
-            (peak, steps), reason = found[0], ""
-    return {"peak_bytes": peak, "steps": steps, "reason": reason, "operators": work.operators,
+            (peak, steps), reason, integer = found[0], "", MADE_UP_INTEGERS[0]
+    return {"integer": integer, "peak_bytes": peak, "steps": steps, "reason": reason, "operators": work.operators,
             "seconds": round(time.monotonic() - began, 3)}  # fmt: skip
 
 

@@ -77,7 +77,7 @@ class Guard:
             self._terminate(worker)
         worker.wait()
         wall = time.monotonic() - started
-        kill_all(self.request.trial_id, descendants=True)
+        kill_all(self.paths.mark, descendants=True)
         for log in logs:
             log.finish()
         code, digest = worker.returncode, line.digest()
@@ -99,7 +99,7 @@ class Guard:
         environment = {
             **os.environ,
             **dict(self.request.environment),
-            MARKER: self.request.trial_id,
+            MARKER: self.paths.mark,
             GUARD: str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
         }
@@ -179,7 +179,7 @@ def main(argument: str) -> int:
     """Guard one trial."""
     guard = Guard(TrialPaths(Path(argument).absolute().parent))
     request = guard.request
-    return guarded(guard.paths, request.trial_id, request.timeout_seconds + request.grace_seconds, guard.run)
+    return guarded(guard.paths, request.timeout_seconds + request.grace_seconds, guard.run)
 
 
 if __name__ == "__main__":

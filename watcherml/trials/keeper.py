@@ -27,7 +27,7 @@ _LOST_SECONDS = 8.0
 _LOOK_SECONDS = 1.0
 
 
-def guarded(paths: TrialPaths, trial_id: str, seconds: float, inner: Callable[[int | None], None]) -> int:
+def guarded(paths: TrialPaths, seconds: float, inner: Callable[[int | None], None]) -> int:
     """Run ``inner`` in a forked half and return 0 once it has ended well and no process is left.
 
     ``inner`` gets the outer half's pid, None where the system cannot fork and there is only one half. ``seconds`` is
@@ -49,7 +49,7 @@ def guarded(paths: TrialPaths, trial_id: str, seconds: float, inner: Callable[[i
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, _: _send(pid, signum))
     well = _wait(pid, alive, time.monotonic() + seconds + SPARE_SECONDS)
-    kill_all(trial_id, descendants=True)
+    kill_all(paths.mark, descendants=True)
     _reap()
     if not well:
         with contextlib.suppress(OSError):

@@ -25,25 +25,25 @@ _RLIMIT_LOCKS = 10
 _LIMIT_NAME = b"Max file locks"
 
 
-def mark(trial_id: str) -> bool:
+def put_mark(mark: str) -> bool:
     """Put the second mark on this process and all its later descendants; False where the system has none."""
     if not sys.platform.startswith("linux"):
         return False
     import resource
 
     try:
-        resource.setrlimit(_RLIMIT_LOCKS, (_number(trial_id),) * 2)
+        resource.setrlimit(_RLIMIT_LOCKS, (_number(mark),) * 2)
     except (OSError, ValueError):
         return False  # inside another trial, whose mark is the lower one
     return True
 
 
-def _number(trial_id: str) -> int:
-    return int(hashlib.sha256(trial_id.encode()).hexdigest()[:12], 16) + 1
+def _number(mark: str) -> int:
+    return int(hashlib.sha256(mark.encode()).hexdigest()[:12], 16) + 1
 
 
-def kill_all(trial_id: str, *, descendants: bool = False, seconds: float = _SWEEP_SECONDS) -> int:
-    """Kill every process of a trial by its marks; returns how many were found.
+def kill_all(mark: str, *, descendants: bool = False, seconds: float = _SWEEP_SECONDS) -> int:
+    """Kill every process of a trial by its mark (``TrialPaths.mark``); returns how many were found.
 
     ``descendants`` also kills everything below this process (the guard's own way). Each process is stopped as soon as
     it is found, and all are killed when the round is over: what only ever forks would be ahead otherwise. Rounds end
@@ -52,7 +52,7 @@ def kill_all(trial_id: str, *, descendants: bool = False, seconds: float = _SWEE
     deadline = time.monotonic() + seconds
     total = 0
     while True:
-        found = members(trial_id, descendants, stop=True)
+        found = members(mark, descendants, stop=True)
         for process in found:
             with contextlib.suppress(psutil.Error):  # gone meanwhile
                 process.kill()
@@ -62,10 +62,10 @@ def kill_all(trial_id: str, *, descendants: bool = False, seconds: float = _SWEE
             return total
 
 
-def members(trial_id: str, descendants: bool = False, *, stop: bool = False) -> list[psutil.Process]:
+def members(mark: str, descendants: bool = False, *, stop: bool = False) -> list[psutil.Process]:
     """Return the living processes that carry a trial's marks, this one excluded; ``stop`` stops each at once."""
     found: dict[int, psutil.Process] = {}
-    marks = (str(_number(trial_id)).encode(), f"{MARKER}={trial_id}".encode())
+    marks = (str(_number(mark)).encode(), f"{MARKER}={mark}".encode())
     here = os.getpid()
     for pid in psutil.pids():
         if pid != here and _carries(pid, *marks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
@@ -16,10 +17,16 @@ MAX_REPORT_BYTES = 32 * 2**20
 
 
 class TrialPaths:
-    """Files in ``<store>/trials/<trial id>/``."""
+    """Files in ``<store>/trials/<trial id>/``.
+
+    ``mark`` is what every process of the trial carries: its id and its store's place, because two stores of a machine
+    may each hold a campaign of one name, and neither may end the other's trials.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        where = os.path.realpath(folder.parent)
+        self.mark = f"{folder.name}@{hashlib.sha256(os.fsencode(where)).hexdigest()[:12]}"
         self.request = folder / "request.json"
         self.launch = folder / "launch.json"
         self.claim = folder / "claim"

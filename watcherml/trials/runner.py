@@ -74,7 +74,7 @@ class LocalExecutor:
         if guard.stdin is not None:
             guard.stdin.close()
         del self._running[trial_id]
-        kill_all(trial_id)  # if the guard itself was killed, nobody else has cleaned up
+        kill_all(paths.mark)  # if the guard itself was killed, nobody else has cleaned up
         # What an entrypoint that killed its guard left as its own end is not read.
         ended = read_exit(paths, started) if guard.returncode == 0 else _lost(started)
         return result_of(request, ended, paths.folder)

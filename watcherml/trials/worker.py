@@ -31,7 +31,7 @@ from watcherml.sealed.floats import restore_floats
 from watcherml.sealed.record import thaw
 from watcherml.trials import loading, measure, observe, peaks, surroundings
 from watcherml.trials.handover import WorkerEnd
-from watcherml.trials.members import mark
+from watcherml.trials.members import put_mark
 from watcherml.trials.paths import GUARD, TrialPaths
 
 
@@ -61,7 +61,7 @@ def main(argument: str) -> int:
     launch = Launch.from_json(paths.launch.read_bytes())
     if launch.request_digest != request.digest:
         raise BindingError("launch.request_digest", expected=request.digest, got=launch.request_digest)
-    mark(request.trial_id)
+    put_mark(paths.mark)
     execution_id = f"{request.trial_id}-{uuid.uuid4().hex[:12]}"
     # O_EXCL: one request is executed once, even if two workers are started for it.
     claim = os.open(paths.claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

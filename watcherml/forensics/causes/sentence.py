@@ -11,7 +11,10 @@ _SHOWN = 3
 _FULL = 0.9  # of the limit; below it the request was large rather than the rest small
 _RECOVERY = "a recovery tries smaller micro-batches in fresh processes"
 _LOAD = "load the model in a smaller type, keep part of it elsewhere, or take a smaller model or batch"
-_LOAD_LESS = "load the model in a smaller type, keep part of it elsewhere, or let go of a copy; a smaller step alone frees too little"
+_LOAD_LESS = (
+    "load the model in a smaller type, keep part of it elsewhere, or let go of a copy; a smaller step alone frees"
+    " too little"
+)
 _MARK = "mark the part with watcherml.phase(...)"
 
 
