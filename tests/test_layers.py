@@ -47,6 +47,8 @@ ALLOWED = {
         "errors", "platform", "sealed", "store", "simulated", "recorder", "forensics", "contract", "protocol",
         "campaign", "api", "frames", "options", "report", "",
     },
+    # Found by its name (api.ui), so that no surface imports another.
+    "ui": {"errors", "sealed", "store", "contract", "protocol", "api", "report", ""} | VALUES_OF_FORENSICS,
     "__main__": {"cli"},
 }  # fmt: skip
 

@@ -40,6 +40,11 @@ def html_run(
     )
 
 
+def html_curves(title: str, found: Sequence[Curve]) -> str:
+    """Return curves beside those of a run's page, drawn alike; empty for none."""
+    return markup.root(_curves(title, found)) if found else ""
+
+
 def _head(row: Mapping[str, Any]) -> Html:
     status = str(row.get("status") or "")
     kicker = markup.join([markup.escape("Run"), markup.shown(row.get("project") or "no project")], " · ")

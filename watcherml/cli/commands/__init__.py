@@ -31,6 +31,7 @@ COMMANDS = {
     "scan": "List what in this store still looks like a secret",
     "stop": "Stop a running campaign",
     "resume": "Take up a campaign that lost its supervisor",
+    "ui": "Look at the store in a browser, on this machine",
     "schema": "Show what a sealed document is made of, or its JSON Schema",
 }
 

@@ -1,0 +1,1 @@
+"""One module a view: ``show`` reads what its page needs and returns it."""
