@@ -101,7 +101,7 @@ def add_policy_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--despite", action="append", default=[], metavar="CAUSE",
                        help="insist although the diagnosis refuses for this cause; repeat for several")  # fmt: skip
     group.add_argument("--no-predict", action="store_true",
-                       help="make the plan without predicted peaks (they are made on the simulated device only)")  # fmt: skip
+                       help="plan without predicted peaks (made on the simulated device only)")  # fmt: skip
     group.add_argument("--capabilities", metavar="FILE", help="JSON declarations of where controls are; only tighten")
 
 

@@ -175,7 +175,8 @@ def test_no_process_outlives_the_one_that_asks(project, tmp_path):
         "    print(dry._marker, flush=True)\n"
         "    dry.ask({'kind': 'hangs'})\n"
     )
-    asking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    here = {**os.environ, "TMPDIR": str(tmp_path)}  # nobody is left to remove the scratch folder
+    asking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=here)
     marker = asking.stdout.readline().strip()
     wait_for(lambda: len(members(marker)) >= 2)
     os.kill(asking.pid, signal.SIGKILL)
