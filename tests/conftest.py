@@ -1,6 +1,7 @@
 """Fixtures that many folders share: a store, and a place for an entrypoint."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ import pytest
 # Children of the tests find the package even if it is not installed.
 ROOT = str(Path(__file__).resolve().parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH", "")]))
+
+# A shell that starts the tests in the background makes them, and every child, deaf to Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before torch is loaded anywhere: OpenMP threads that spin while they wait starve each other on two cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

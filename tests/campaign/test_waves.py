@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from builders import DECIDED, plan, trial
+from builders import CAMPAIGN, DECIDED, plan, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +35,7 @@ def play(made, outcome_of, lanes, shuffle=lambda wave: wave):
         ]
         trials += shuffle(ended)
         assert len(trials) <= made.contract.budget.max_trials
-    return trials, waves, verify("recovery-demo-1", made, (), tuple(trials), steps)
+    return trials, waves, verify(CAMPAIGN, made, (), tuple(trials), steps)
 
 
 OUTCOMES = st.sampled_from([GOOD, GOOD, BAD, "training_failed", "timeout", "killed"])

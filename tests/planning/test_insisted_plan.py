@@ -1,7 +1,7 @@
 """A cause that refuses and a person who insists: nothing automatic, and every proposal says what it is run despite."""
 
 import pytest
-from builders import DECIDED, approve, good_trials, plan, planned, source, trial
+from builders import CAMPAIGN, DECIDED, approve, good_trials, plan, planned, source, trial
 
 from watcherml.campaign.decide import Next, decide
 from watcherml.contract.permissions import InterventionPermissions
@@ -47,14 +47,14 @@ def test_without_approval_nothing_runs_but_the_control():
     control = trial(PLAN, "control", 1, outcome="oom")
     assert decide(PLAN, (), frozenset(), ()) == Next("control", None)
     assert decide(PLAN, (), frozenset(), (control,)) == DECIDED
-    verdict = verify("recovery-demo-1", PLAN, (), (control,), DECIDED)
+    verdict = verify(CAMPAIGN, PLAN, (), (control,), DECIDED)
     assert (verdict.status, verdict.reason_code) == ("not_recovered", "needs_approval")
     assert "despite C10" in verdict.sentence
 
 
 def test_with_approval_it_is_verified_and_the_verdict_says_despite_what():
     given = (approve(PLAN, "batch-32x2"),)
-    verdict = verify("recovery-demo-1", PLAN, given, good_trials(PLAN), DECIDED)
+    verdict = verify(CAMPAIGN, PLAN, given, good_trials(PLAN), DECIDED)
     assert verdict.status == "verified", verdict.sentence
     assert verdict.cause_addressed == "no" and "does not act on a cause" in verdict.sentence
     assert "despite C10 (leak across steps)" in verdict.sentence
@@ -63,13 +63,13 @@ def test_with_approval_it_is_verified_and_the_verdict_says_despite_what():
 
 def test_a_cause_that_is_addressed_beside_it_makes_it_no_cure():
     made = planned(despite(LEAK).replace(supports=("micro_batch_size",)))
-    verdict = verify("recovery-demo-1", made, (approve(made, "batch-32x2"),), good_trials(made), DECIDED)
+    verdict = verify(CAMPAIGN, made, (approve(made, "batch-32x2"),), good_trials(made), DECIDED)
     assert verdict.status == "verified" and verdict.cause_addressed == "no"
 
 
 def test_a_sentence_of_any_length_leaves_room_for_what_it_was_run_despite():
     made = planned(despite(*(LEAK.replace(cause=f"C{n}", sentence="x" * 1_900) for n in range(30))))
-    verdict = verify("recovery-demo-1", made, (), (trial(made, "control", 1, outcome="oom"),), DECIDED)
+    verdict = verify(CAMPAIGN, made, (), (trial(made, "control", 1, outcome="oom"),), DECIDED)
     assert "despite C0 (leak across steps)" in verdict.sentence and len(verdict.sentence) <= 2_000
     assert all(len(words) <= 2_000 for one in made.proposals for words in one.cautions)
 
@@ -84,7 +84,7 @@ def test_a_sentence_of_any_length_leaves_room_for_what_it_was_run_despite():
 def test_where_approval_is_not_to_be_had_there_is_no_proposal_and_the_reason(options, words):
     made = planned(despite(LEAK), **options)
     assert made.proposals == () and sum(words in one.reason for one in made.skipped) > 5
-    verdict = verify("recovery-demo-1", made, (), (), DECIDED)
+    verdict = verify(CAMPAIGN, made, (), (), DECIDED)
     assert verdict.reason_code == "no_supported_intervention" and "approv" in verdict.sentence
 
 
@@ -93,7 +93,7 @@ def test_while_one_cause_still_refuses_nothing_is_proposed_and_every_flag_is_nam
     assert made.proposals == ()
     (note,) = [one for one in made.notes if "--despite" in one]
     assert "--despite C10 --despite C16a" in note and "C16a still refuses" in note
-    assert "--despite C10 --despite C16a" in verify("recovery-demo-1", made, (), (), DECIDED).sentence
+    assert "--despite C10 --despite C16a" in verify(CAMPAIGN, made, (), (), DECIDED).sentence
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_refusal_names_the_flag_to_insist_with_in_every_face(made):
     for words in (text_plan(made), html_plan(made)):
         assert flag in " ".join(words.split())
     trials = (trial(made, "control", 1, outcome="oom"),) if made.runs_control_only else ()
-    verdict = verify("recovery-demo-1", made, (), trials, DECIDED)
+    verdict = verify(CAMPAIGN, made, (), trials, DECIDED)
     assert verdict.reason_code == "no_supported_intervention" and flag in verdict.sentence
     for words in (text_verdict(verdict, made, ()), html_verdict(verdict, made, ())):
         assert flag in " ".join(words.split())
@@ -122,7 +122,7 @@ def test_insisting_on_memory_in_other_hands_tries_more_than_the_control():
     assert made.proposals and not made.runs_control_only
     passed = (trial(made, "control", 1),)
     assert decide(made, (), frozenset(), passed) == DECIDED
-    verdict = verify("recovery-demo-1", made, (), passed, DECIDED)
+    verdict = verify(CAMPAIGN, made, (), passed, DECIDED)
     assert verdict.reason_code == "source_failure_not_reproduced"
 
 
