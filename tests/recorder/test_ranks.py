@@ -356,7 +356,7 @@ def test_runs_one_after_the_other_are_told_apart(storage, tmp_path, monkeypatch)
     assert [run.run_id for run in followers] == [run.run_id for run in leaders]
     followers[0].finish()
     assert storage.get_run(leaders[0].run_id)["status"] == "running"
-    for run in leaders:
+    for run in (*leaders, followers[1]):
         run.finish()
 
 

@@ -135,7 +135,8 @@ def test_a_failure_page_is_the_capsule_with_what_to_do_next(full, ids):
 
 def test_a_campaign_page_is_the_recomputed_verdict_with_its_trail_and_plan(full, ids):
     text = shown(full.get(f"/campaigns/{ids['verified']}"))
-    for words in ("Verified", "Checks: 101 of 101 passed", "plan sealed", "campaign ended", "The contract"):
+    assert re.search(r"Checks: (\d+) of \1 passed", text)
+    for words in ("Verified", "plan sealed", "campaign ended", "The contract"):
         assert words in text, words
     assert 'id="live"' not in full.get(f"/campaigns/{ids['verified']}").text
 

@@ -85,6 +85,7 @@ def full_store(folder, elsewhere):
         "recovered": chains[0].plan.source.run_id,
         "ended": chains[-2].campaign_id,
     }
+    resolve(ids["failed"], reopen=True, storage=storage)  # another campaign of it was verified
     plan = stored.recorded_plan(other, {**FAILED_CONFIG, "seed": 7})
     chain = stored.record(other, "campaign-elsewhere", plan, stored.rename(good_trials(plan), "campaign-elsewhere"))
     archive = elsewhere.parent / "elsewhere.zip"
