@@ -198,7 +198,8 @@ def prepare_oom_recovery(
     ``secrets`` maps each redacted path of the configuration to ``env:NAME``: trials read the value from that variable,
     which is never stored. ``options`` are the remaining fields of ``PrepareOptions``: max_proposals, declarations,
     progress_metric, control, python, predict (False makes the plan without predicted peaks), and despite, the ids of
-    causes such as "C10" whose refusal is overruled: every proposal then needs approval. Raises what ``watcherml.campaign.prepare.prepare`` raises.
+    causes such as "C10" whose refusal is overruled: every proposal then needs approval.
+    Raises what ``watcherml.campaign.prepare.prepare`` raises.
     """
     where = _storage(storage)
     plan = prepare(
