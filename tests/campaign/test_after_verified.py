@@ -11,6 +11,7 @@ from watcherml.api import data
 from watcherml.api.resolve import resolve
 from watcherml.campaign.prepare import source_of
 from watcherml.cli.main import main
+from watcherml.errors import InvalidValue
 from watcherml.report.documents import failure_document
 from watcherml.report.html import html_failure
 from watcherml.report.text import text_failure
@@ -71,6 +72,19 @@ def test_a_callback_that_raises_is_one_warning_and_the_campaign_goes_on(storage,
     assert result.reason_code == "source_failure_not_reproduced"
     assert calls == ["prepared"] and len(warned) == 1
     assert data.failures(storage, unresolved=True)  # nothing was recovered, so nothing is resolved
+
+
+def test_what_cannot_be_called_is_refused_before_anything_runs(storage, failed_run):
+    run_id = failed_run()
+    plan = watcherml.prepare_oom_recovery(run_id, "ent:train", WANTED, SMALL, storage=storage)
+    calls = [
+        lambda: watcherml.recover_from_oom(run_id, "ent:train", WANTED, SMALL, storage=storage, on_event="print"),
+        lambda: watcherml.run_prepared_recovery(plan, on_event="print"),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidValue, match=r"on_event: expected a function.*got str\. .*on_event=print"):
+            call()
+    assert data.campaigns(storage) == []
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """What runs next, from what is on record alone."""
 
 import pytest
-from builders import CAMPAIGN, DECIDED, approve, good_trials, plan, trial
+from builders import CAMPAIGN, DECIDED, MIB, approve, good_trials, plan, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watcherml.campaign.decide import Next, decide
 from watcherml.contract.budget import RecoveryBudget
+from watcherml.contract.contract import VerificationRequirements
+from watcherml.protocol.result import Peak
 from watcherml.verdict.verify import verify
 
 PLAN = plan(budget=RecoveryBudget(max_trials=6, max_probe_trials=3, max_full_trials=1))
@@ -148,3 +150,22 @@ def test_after_a_closing_control_that_passed_nothing_more_is_run():
     trials = [*good_trials(made), trial(made, "control", 6)]
     assert ask(trials, made) == DECIDED
     assert verify(CAMPAIGN, made, (), tuple(trials), DECIDED).reason_code == "source_failure_not_reproduced"
+
+
+def test_checkpointing_that_saves_nothing_gets_no_full_trial_and_no_confirmation():
+    """As the verdict has it: what the verifier will not verify takes no place from a candidate that it may."""
+    made = plan(verification=VerificationRequirements(50, (), 2, 60 * MIB - 1))
+    idle = {"peak": Peak("simulated", "tracker", 59 * MIB, None)}
+    good = {"peak": Peak("simulated", "tracker", 50 * MIB, None)}
+    combined = "batch-16x4+checkpointing"
+    begun = (trial(made, "control", 1, outcome="oom"), trial(made, "probe", 2, "batch-16x4"),
+             trial(made, "probe", 3, combined, **idle))  # fmt: skip
+    probed = (*begun, trial(made, "probe", 4, "batch-4x16", **good))
+    while isinstance(found := ask(probed, made), Next) and found.role == "probe":
+        probed = (*probed, trial(made, "probe", len(probed) + 1, found.proposal_id, outcome="oom"))
+    assert found == Next("full", "batch-4x16")
+    fulls = (*probed, trial(made, "full", 8, combined, **idle), trial(made, "full", 9, "batch-4x16", **good))
+    assert ask(fulls, made) == Next("confirmation", "batch-4x16")
+    alone = (*begun, trial(made, "full", 8, combined, **idle))
+    found = verify(CAMPAIGN, made, (), alone, DECIDED)
+    assert (found.status, found.reason_code) == ("not_recovered", "no_eligible_candidate")

@@ -140,7 +140,8 @@ def test_a_short_workload_gets_short_probes():
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"max_trials": 3}, "max_probe_trials"),
+        ({"max_trials": 3}, r"max_trials: .* = 1 \+ 1 \+ 2; got 3\. Raise max_trials"),
+        ({"max_full_trials": 9}, r"max_trials: .* = 1 \+ 9 \+ 2; got 10\. Lower one of the three"),
         ({"max_trials": 6, "max_probe_trials": 4, "max_full_trials": 1}, "max_trials"),
         ({"max_probe_trials": 0}, "max_probe_trials"),
         ({"probe_steps": 51}, "probe_steps"),

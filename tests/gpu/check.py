@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,6 +39,12 @@ def train(config, max_steps=None):
             loss.backward()
         optimizer.step()
     return {"steps_completed": float(steps), "loss": float(loss)}
+"""
+ALLOCATOR = """
+import torch
+torch.zeros(1, device="cuda")
+from watcherml.trials.observe import _allocator
+print(_allocator("expandable_segments:True").state)
 """
 CONFIG = {"batch_size": 65536, "gradient_accumulation_steps": 1, "training_steps": 6, "cap_bytes": CAP_BYTES}
 
@@ -158,11 +165,43 @@ def check_recovered(folder: Path, run_id: str) -> bool:
         )
         for trial in result.trials
     }
-    measured = all(trial.result.peak is not None for trial in result.trials if trial.result.outcome == "completed")
-    return say(
+    ended_well = [trial for trial in result.trials if trial.result.outcome == "completed"]
+    measured = all(trial.result.peak is not None for trial in ended_well)
+    ok = say(
         "recovered", result.verified and result.device_kind == "cuda" and measured, sentence=result.sentence,
         peaks=peaks, cap_bytes=CAP_BYTES, seconds=round(time.monotonic() - started, 1),
     )  # fmt: skip
+    rooms = [
+        (one.limit_bytes, one.headroom_bytes, one.retries, one.other_bytes)
+        for one in (trial.result.peak for trial in ended_well)
+        if one is not None
+    ]
+    # The cap is the limit that counts; a peak above it would be no peak.
+    within = all(limit is not None and limit <= CAP_BYTES + 2**21 and (left or 0) >= 0 for limit, left, *_ in rooms)
+    ok &= say("headroom", bool(rooms) and within, limit_headroom_retries_other=rooms)
+    read = {
+        f"{trial.request.role} {knob.capability}": (knob.state, knob.observed)
+        for trial in ended_well
+        for knob in trial.result.knobs
+    }
+    return ok & say("knobs read back", bool(read) and "in_effect" in {state for state, _ in read.values()}, read=read)
+
+
+def check_allocator() -> bool:
+    """The allocator's own settings tell a set variable from one that is not there, each in a fresh process."""
+    states = {}
+    for setting in ("expandable_segments:True", ""):
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            environment.pop(name, None)
+            if setting:
+                environment[name] = setting
+        done = subprocess.run(
+            [sys.executable, "-c", ALLOCATOR], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        states[setting or "none"] = done.stdout.strip() or done.stderr[-300:]
+    expected = {"expandable_segments:True": "in_effect", "none": "not_in_effect"}
+    return say("allocator read back", states == expected, states=states)
 
 
 def main() -> int:
@@ -185,6 +224,7 @@ def main() -> int:
             ok, run_id = check_classified(folder)
             ok &= check_measured(folder, run_id)
             ok &= check_leak(folder)
+            ok &= check_allocator()
             ok &= check_recovered(folder, run_id)
         finally:
             os.chdir(before)

@@ -390,3 +390,11 @@ def test_looking_ends_and_what_is_kept_is_bounded(monkeypatch):
         assert seen.steps == 80 and sum(seen.backwards.values()) == 64
     finally:
         watching.stop()
+
+
+def test_what_cannot_be_read_of_one_control_costs_neither_the_others_nor_the_trial():
+    """A thread that training left behind may change a set while it is looked at."""
+    broken = Seen(steps=2, calls=2, first_rows=7, autocast={"bfloat16"}, types={"float32"})
+    found = {one.capability: (one.state, one.observed) for one in readings(CHANGES, broken)}
+    assert found["micro_batch_size"][0] == "not_observable" and "TypeError" in found["micro_batch_size"][1]
+    assert found["precision"][0] == "in_effect" and set(found) == {one.capability for one in CHANGES}

@@ -1,9 +1,10 @@
 """The pages in a headless Chromium: hostile names, narrow screens, both themes, keyboard, changes, live campaigns."""
 
 import re
+import time
 
 import pytest
-from test_ui_program import start_campaign
+from test_ui_program import ask, start_campaign
 
 import watcherml
 
@@ -40,6 +41,18 @@ CONTRAST = """() => {
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 OUTSIDE = """() => performance.getEntriesByType('resource').map((one) => one.name)
   .filter((name) => !name.startsWith(location.origin) && !name.startsWith('data:'))"""
+SEEN = """(state) => {
+  Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def until(holds, seconds=30):
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -197,6 +210,12 @@ def test_a_campaign_grows_on_its_page_until_its_verdict_stands_there(storage, fa
     page.goto(f"{served.address}/campaigns/{campaign.campaign_id}")
     page.evaluate("window.sameDocument = true")
     assert "Live" in page.inner_text("#live")
+    page.locator("#trail li").nth(2).wait_for()
+    # A page that nobody looks at holds no connection, and misses nothing when it is looked at again.
+    page.evaluate(SEEN, "hidden")
+    until(lambda: "campaign</dt><dd>0<" in ask(served, "/settings")[1])
+    assert campaign.lifecycle == "running"
+    page.evaluate(SEEN, "visible")
     page.get_by_text("The campaign has ended.").wait_for()
     assert page.evaluate("window.sameDocument") is True  # nobody reloaded the page
     verdict = campaign.wait(30).verdict

@@ -7,10 +7,15 @@ import shutil
 from urllib.parse import quote, urljoin
 
 import pytest
+import stored
 import ui_store
+from builders import FAILED_CONFIG, trial
 from ui_tools import Client
 
 import watcherml
+from watcherml.api import data
+from watcherml.api.archive import ALTERED, export_run, import_run
+from watcherml.api.rename import rename
 from watcherml.store.storage import Storage
 
 VIEWS = ["/", "/projects", "/runs", "/failures", "/campaigns", "/memory", "/guide", "/settings", "/compare"]
@@ -153,6 +158,36 @@ def test_what_came_from_elsewhere_is_never_simply_verified(full, ids):
     assert "prepare-recovery" not in full.get(f"/failures/{ids['imported']}").text
 
 
+def test_a_stream_is_begun_only_for_somebody_who_reads_it(own, ids):
+    own.site.streams.extend(["campaign-1"] * 40)
+    path = f"/live/{ids['verified']}"
+    assert own.get(path).status_code == 503
+    answer = own.head(path)
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/event-stream")
+
+
+def test_an_imported_campaign_that_recovered_nothing_is_not_called_verified(tmp_path):
+    other, storage = Storage(tmp_path / "other"), Storage(tmp_path / "store")
+    plan = stored.recorded_plan(other, FAILED_CONFIG)
+    control = [trial(plan, "control", 1, outcome="completed")]
+    stored.record(other, "campaign-nothing", plan, stored.rename(control, "campaign-nothing"))
+    export_run(plan.source.run_id, tmp_path / "nothing.zip", storage=other)
+    import_run(tmp_path / "nothing.zip", storage=storage)
+    page = shown(Client(storage.path).get("/campaigns/campaign-nothing"))
+    assert "Imported: run and judged elsewhere, not by this store." in page and "erified elsewhere" not in page
+
+
+@pytest.mark.parametrize("asked", ["ÄPFEL", "Äpfel", "äPFEL Über", "größe"])
+def test_a_name_is_found_as_it_is_written(tmp_path, asked):
+    storage = Storage(tmp_path / "store")
+    with watcherml.Run(f"Größe {asked}", {}, storage, quiet=True) as run:
+        pass
+    rename(run.run_id, f"Größe {asked}", storage=storage)
+    client = Client(storage.path)
+    assert run.run_id in client.get("/runs", params={"q": asked}).text
+    assert "No project is called like that" not in client.get("/projects", params={"q": asked}).text
+
+
 def test_an_altered_verdict_is_told_and_claims_nothing(own, ids):
     with own.storage.database.writing() as connection:
         connection.execute("DROP TRIGGER records_never_change")
@@ -164,6 +199,24 @@ def test_an_altered_verdict_is_told_and_claims_nothing(own, ids):
     text = shown(own.get(f"/campaigns/{ids['verified']}"))
     assert "does not hold together, so nothing is claimed" in text and "101 of 101" not in text
     assert "trial started" in text
+
+
+def test_an_altered_import_claims_nothing_and_hides_nothing_else(own, ids):
+    with own.storage.database.writing() as connection:
+        connection.execute("UPDATE imports SET document = replace(document, '\"val_loss\":0.44', '\"val_loss\":0.99')")
+    text = shown(own.get(f"/campaigns/{ids['imported_campaign']}"))
+    assert "does not hold together, so nothing is claimed" in text and "erified elsewhere" not in text
+    for path in (f"/failures/{ids['imported']}", f"/runs/{ids['imported']}"):
+        answer = own.get(path)
+        assert answer.status_code == 200 and ALTERED in shown(answer), path
+    assert own.get("/campaigns/nobody").status_code == 404
+    with own.storage.database.writing() as connection:
+        connection.execute("UPDATE capsules SET document = replace(document, 'demo', 'omed')")
+    answer = own.get(f"/failures/{ids['imported']}")
+    assert answer.status_code == 500 and "changed after it was sealed" in answer.text
+    assert "A record of this store does not hold together: $.digest" in answer.text
+    rows = [row for row in data.campaigns(own.storage) if row["sentence"] == ALTERED]
+    assert [(row["campaign_id"], row["status"]) for row in rows] == [(ids["imported_campaign"], "imported")]
 
 
 def test_memory_says_what_failed_what_fixed_it_and_where(full, ids):
@@ -257,6 +310,8 @@ def test_lists_are_paged_and_filtered(big):
     assert "project-3-run-001067" in shown(big.get("/runs?q=RUN-001067"))
     assert "No run matches" in shown(big.get("/runs?q=zzz"))
     assert "There is no page 99" in shown(big.get("/runs?page=99"))
+    # Whatever else stands in the address is kept, by whatever name.
+    assert "51 to 100 of 2,000" in shown(big.get("/runs?path=x&self=y&kind=z&page=2"))
     assert "1 to 50 of 200" in shown(big.get("/failures")) and "7 projects" in shown(big.get("/"))
     # Filters stay while pages are turned.
     links = Elements(big.get("/runs?project=project-2&status=success").text).links()

@@ -14,6 +14,7 @@ import pytest
 import watcherml
 from watcherml.contract.budget import RecoveryBudget
 
+FORM = "application/x-www-form-urlencoded"
 BLOCKED = """
 import sys
 sys.modules["{name}"] = None
@@ -59,6 +60,10 @@ def test_it_prints_its_address_serves_and_ends_with_130_at_ctrl_c(template, ids,
     assert ask(served, "/", host="evil.example")[0] == 403
     assert ask(served, "/runs", origin="http://evil.example")[0] == 403
     assert ask(served, "/rename", "POST", b"", content_length="0")[0] == 403
+    # Who goes away in the middle of a form is no error of the server: at its end it says nothing but that it ended.
+    head = f"POST /rename HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://127.0.0.1\r\nContent-Type: {FORM}\r\n"
+    with socket.create_connection(("127.0.0.1", served.port)) as gone:
+        gone.sendall(f"{head}Content-Length: 100\r\n\r\ntitle=".encode())
     # Another server on the same port: a clear error, not a trace.
     taken = run("ui", "--port", str(served.port), "--no-browser")
     assert taken.returncode == 1 and f"{served.port}, which another program uses" in taken.stderr

@@ -81,6 +81,7 @@ def test_only_two_addresses_change_anything(full):
 def test_pages_are_only_read(full, method, path):
     answer = full.request(method, path, headers={"origin": ADDRESS})
     assert answer.status_code == 405 and "is not done to" in answer.text
+    assert set(answer.headers["allow"].replace(" ", "").split(",")) == {"GET", "HEAD"}
 
 
 @pytest.mark.parametrize("path", ["/rename", "/resolve"])
@@ -130,6 +131,7 @@ BAD_FORMS = [
     ("/resolve", {"by": "x" * 401, "note": "n", "reopen": "no"}, "by", 400),
     ("/resolve", {"by": "Ann", "note": "x" * 2_001, "reopen": "no"}, "note", 400),
     ("/resolve", {"by": "Ann", "note": "n"}, "reopen", 400),
+    ("/resolve", {"by": "Ann", "note": "n", "reopen": "maybe"}, "reopen", 400),
     ("/resolve", {"by": "Ann", "note": "n", "reopen": "no", "run_id": "nobody"}, "no run", 404),
 ]
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from watcherml.api.result import RecoveryResult, unfounded
+from watcherml.api.result import ELSEWHERE, RecoveryResult, unfounded
 from watcherml.campaign import source
 from watcherml.errors import InvalidRecord, InvalidValue, NotFound, StoreError
 from watcherml.forensics.capsule import Capsule
@@ -30,6 +30,7 @@ from watcherml.store.portable import KIND, VERSION, Portable
 from watcherml.store.storage import Storage
 
 RESULT_NAME = "recovery-result.json"
+ALTERED = "What came of this campaign was altered after it was sealed, so nothing is claimed."
 Where = Storage | str | os.PathLike[str] | None
 
 
@@ -203,10 +204,11 @@ def imported_campaigns(
         return []
     with storage.database.reading() as connection:
         rows = connection.execute(
-            "SELECT document, run_id, at FROM imports WHERE kind = ? ORDER BY at DESC, campaign_id",
+            "SELECT i.document, i.run_id, i.at, i.campaign_id, r.project FROM imports i LEFT JOIN runs r USING (run_id)"
+            " WHERE i.kind = ? ORDER BY i.at DESC, i.campaign_id",
             (RecoveryChain.KIND,),
         ).fetchall()
-    found = [_summary(RecoveryChain.from_json(row[0]), row[1], row[2]) for row in rows if run_id in (None, row[1])]
+    found = [_summary(row) for row in rows if run_id in (None, row["run_id"])]
     return [row for row in found if project in (None, row["project"])]
 
 
@@ -237,16 +239,24 @@ def trial_rows(chain: RecoveryChain) -> list[dict[str, Any]]:
     return rows
 
 
-def _summary(chain: RecoveryChain, run_id: str, at: float) -> dict[str, Any]:
+def _summary(row: sqlite3.Row) -> dict[str, Any]:
+    found = {
+        "campaign_id": row["campaign_id"], "project": row["project"], "source_run_id": row["run_id"],
+        "created_at": row["at"], "last_change": "imported", "status": "imported", "reason_code": None,
+        "sentence": ALTERED, "candidate_id": None, "device_kind": None, "ended_at": row["at"], "trials": 0,
+        "trial_wall_s": None, "lifecycle": "imported",
+    }  # fmt: skip
+    try:
+        chain = RecoveryChain.from_json(row["document"])
+    except InvalidValue:  # one that was altered must not hide the others
+        return found
+    verdict, claimed = chain.verdict, chain.verdict.status == "verified"
     return {
-        "campaign_id": chain.campaign_id, "project": chain.plan.source.project, "source_run_id": run_id,
-        "created_at": at, "last_change": "imported", "status": "imported",
-        "reason_code": chain.verdict.reason_code,
-        "sentence": f"Verified elsewhere, not by this store: {chain.verdict.sentence}"
-        if chain.verdict.status == "verified" else f"Claimed elsewhere: {chain.verdict.sentence}",
-        "candidate_id": chain.verdict.candidate_id, "device_kind": chain.verdict.device_kind, "ended_at": at,
-        "trials": len(chain.trials), "trial_wall_s": sum(one.result.wall_seconds for one in chain.trials),
-        "lifecycle": "imported",
+        **found, "campaign_id": chain.campaign_id, "project": chain.plan.source.project,
+        "reason_code": verdict.reason_code,
+        "sentence": f"{ELSEWHERE if claimed else 'Claimed elsewhere: '}{verdict.sentence}",
+        "candidate_id": verdict.candidate_id, "device_kind": verdict.device_kind, "trials": len(chain.trials),
+        "trial_wall_s": sum(one.result.wall_seconds for one in chain.trials),
     }  # fmt: skip
 
 

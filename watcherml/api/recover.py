@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from watcherml.api.result import RecoveryResult
-from watcherml.api.telling import OnEvent, Teller
+from watcherml.api.telling import OnEvent, Teller, check_callback
 from watcherml.campaign import resume, source, supervisor
 from watcherml.campaign.ledger import Ledger, Settings
 from watcherml.campaign.prepare import PrepareOptions, check_config, prepare, resolve_root
@@ -273,6 +273,7 @@ def run_prepared_recovery(
     ``on_event`` is called with each event as ``Campaign.wait`` describes it. ``options`` are the remaining arguments of
     ``start_recovery``. Raises what ``start_recovery`` and ``Campaign.wait`` raise.
     """
+    check_callback(on_event)
     storage = preparation.storage
     # Named here, so that an interrupt while the supervisor comes up still knows what to stop.
     name = options.pop("campaign_id", None) or _new_id(preparation)
@@ -315,6 +316,7 @@ def recover_from_oom(
 
     What is asked for with ``despite`` is never automatic: prepare it, authorize proposals, and run the prepared plan.
     """
+    check_callback(on_event)
     preparation = prepare_oom_recovery(
         failed_run_id,
         entrypoint,

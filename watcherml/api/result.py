@@ -164,8 +164,8 @@ class RecoveryResult:
 def unfounded(chain: RecoveryChain) -> list[Disagreement]:
     """Return where a chain's ranking and verdict differ from what its trials give, at most 20 places.
 
-    What an earlier version of the verifier wrote is held to its outcome: its checks and factors were others. Raises
-    ``TrustError`` for a later version, which may have known better.
+    What an earlier version of the verifier wrote is held to its outcome, by the checks that it could make: its factors
+    and words were others. Raises ``TrustError`` for a later version, which may have known better.
     """
     if chain.verdict.verifier_version > VERIFIER_VERSION:
         raise TrustError(
@@ -189,7 +189,8 @@ def unfounded(chain: RecoveryChain) -> list[Disagreement]:
 
 
 def _judge(chain: RecoveryChain) -> Verdict:
-    return verify(chain.campaign_id, chain.plan, chain.authorizations, chain.trials, chain.ending)
+    version = min(chain.verdict.verifier_version, VERIFIER_VERSION)
+    return verify(chain.campaign_id, chain.plan, chain.authorizations, chain.trials, chain.ending, version=version)
 
 
 def _is_on_record(chain: RecoveryChain, storage: Storage) -> bool:

@@ -7,8 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from watcherml.campaign.events import words
+from watcherml.errors import InvalidValue
 
 OnEvent = Callable[[dict[str, Any]], object]
+
+
+def check_callback(on_event: object) -> None:
+    """Raise ``InvalidValue`` for what cannot be called: said before a campaign starts, it costs nothing."""
+    if on_event is not None and not callable(on_event):
+        raise InvalidValue(
+            "on_event",
+            expected="a function of one argument, the event",
+            got=type(on_event).__name__,
+            remedy="Hand over the function itself, on_event=print, or leave it out.",
+        )
 
 
 class Teller:
@@ -18,6 +30,7 @@ class Teller:
     """
 
     def __init__(self, campaign_id: str, read: Callable[[int], list[dict[str, Any]]], on_event: OnEvent | None) -> None:
+        check_callback(on_event)
         self._campaign_id, self._read, self._on_event = campaign_id, read, on_event
         self._seen = 0
 

@@ -20,10 +20,11 @@ from watcherml.protocol.request import Role
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import Ending
 from watcherml.verdict import check
-from watcherml.verdict.bindings import authority_check
+from watcherml.verdict.bindings import authority_check, binding_checks
 from watcherml.verdict.control import judge_control
 from watcherml.verdict.eligible import probe_checks, trial_checks
 from watcherml.verdict.rank import rank
+from watcherml.verdict.saving import saving_checks
 from watcherml.verdict.workload import workload_changed
 
 
@@ -70,7 +71,7 @@ def decide_wave(
     """
     state = _State(plan, authorizations, rejected, trials)
     nothing_to_try = not plan.proposals and not plan.runs_control_only
-    if nothing_to_try or workload_changed(plan, trials):
+    if nothing_to_try or workload_changed(plan, trials) or not _of_this_plan(plan, trials):
         return DECIDED
     if plan.contract.control:
         control = state.control()
@@ -81,6 +82,14 @@ def decide_wave(
         return probes
     alone = state.full() or state.confirm() or state.closing_control()
     return DECIDED if alone is None else (alone,)
+
+
+def _of_this_plan(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> bool:
+    """Tell whether every trial belongs to the plan: with one that does not nothing is verified, whatever follows.
+
+    So it is where an earlier version of this program began the campaign, whose requests did not name the changes.
+    """
+    return all(check.all_pass(binding_checks(plan, one)) for one in trials)
 
 
 class _State:
@@ -133,7 +142,7 @@ class _State:
             for one in self.tried("probe")
             if check.all_pass(probe_checks(self.plan, self.authorizations, one))
         }
-        return [one for one in self.candidates if one in passed and one not in done]
+        return [one for one in self.candidates if one in passed and one not in done and self._saves(one)]
 
     def probes(self, lanes: int) -> tuple[Next, ...]:
         """Return the probes that may run now, none where there are survivors enough."""
@@ -159,7 +168,7 @@ class _State:
     def confirm(self) -> Next | None:
         for ranked in self.ranked():
             mine = self._confirmations_of(ranked.proposal_id)
-            if not self._all_hold(mine):
+            if not self._all_hold(mine) or not self._saves(ranked.proposal_id):
                 continue
             owed = self.confirmations - len(mine)
             if owed <= 0:
@@ -180,4 +189,8 @@ class _State:
 
     def _confirmed(self, proposal_id: str) -> bool:
         mine = self._confirmations_of(proposal_id)
-        return len(mine) >= self.confirmations and self._all_hold(mine)
+        return len(mine) >= self.confirmations and self._all_hold(mine) and self._saves(proposal_id)
+
+    def _saves(self, proposal_id: str) -> bool:
+        """Tell whether no trial shows that a candidate's checkpointing saves nothing, for which it is not verified."""
+        return not check.broken(saving_checks(self.plan, proposal_id, self.known))

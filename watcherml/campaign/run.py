@@ -11,7 +11,7 @@ from watcherml.campaign import events, free_memory
 from watcherml.campaign.decide import Next, decide_wave
 from watcherml.campaign.lanes import Lanes, lanes_here
 from watcherml.campaign.ledger import Ledger
-from watcherml.errors import WatcherError
+from watcherml.errors import StoreError, WatcherError
 from watcherml.forensics.capsule import Capsule
 from watcherml.platform import ProcessId, make_private_dir, write_atomically
 from watcherml.protocol.plan import RecoveryPlan
@@ -87,14 +87,17 @@ class CampaignRun:
             self._wave(step, lanes)
 
     def conclude(self, ending: Ending) -> Verdict:
-        """Judge what is on record and close the campaign."""
+        """Judge what is on record and close the campaign; ``StoreError`` if that cannot be put on record."""
         trials = self.ledger.trials()
         verdict = verify(self.ledger.campaign_id, self.plan, self.authorizations, trials, ending)
         ranking = rank(self.plan, self.authorizations, trials)
         chain = RecoveryChain(self.ledger.campaign_id, self.plan, self.authorizations, trials, ending, ranking, verdict)
         folder = self.ledger.storage.path / "artifacts" / self.ledger.campaign_id
-        make_private_dir(folder)
-        write_atomically(folder / "recovery-result.json", chain.to_json().encode())
+        try:
+            make_private_dir(folder)
+            write_atomically(folder / "recovery-result.json", chain.to_json().encode())
+        except OSError as error:
+            raise StoreError("cannot write the result of a campaign", got=str(error)) from error
         self.ledger.finish(chain)
         return verdict
 

@@ -8,6 +8,7 @@ ends the running trials, which are lost, and goes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 from watcherml.campaign import events
 from watcherml.campaign.ledger import Ledger
 from watcherml.campaign.run import CampaignRun, Interrupted
-from watcherml.errors import CampaignError
+from watcherml.errors import CampaignError, StoreError
 from watcherml.platform import exclusive_lock, make_private_dir, new_session_options, signal_name, this_process
 from watcherml.protocol.verdict import Ending
 from watcherml.store.storage import Storage
@@ -69,7 +70,10 @@ def spawn(storage: Storage, campaign_id: str) -> None:
 
 
 def supervise(storage: Storage, campaign_id: str) -> int:
-    """Run a campaign to its end in this process; returns 0 once there is a verdict, 1 if there is none (yet)."""
+    """Run a campaign to its end in this process; returns 0 once there is a verdict, 1 if there is none (yet).
+
+    A store that cannot be written decides nothing: the campaign is interrupted, as by a signal, and can be resumed.
+    """
     ledger = Ledger(storage, campaign_id)
     folder = storage.path / "artifacts" / campaign_id
     make_private_dir(folder)
@@ -93,6 +97,12 @@ def supervise(storage: Storage, campaign_id: str) -> int:
             ledger.event(events.INTERRUPTED, {"signal": signal_name(asked[0])})
             executor.abandon()
             settle_lost_trials(ledger)
+            return 1
+        except StoreError:  # locked or full for longer than a write waits: what is on record stays, and is taken up
+            traceback.print_exc()
+            executor.abandon()
+            with contextlib.suppress(StoreError):
+                settle_lost_trials(ledger)
             return 1
         except Exception as error:  # noqa: BLE001 - whatever it was, the campaign ends on record without a claim
             traceback.print_exc()

@@ -46,19 +46,24 @@ class RecoveryBudget(Record):
         """
         trials = limits.DEFAULT_TRIALS if self.max_trials is None else self.max_trials
         probes, full = self._split(trials - confirmation_runs, control)
-        if probes + full + confirmation_runs > trials:
+        # Nobody set the probes to none where they were left to us: then it is room that is missing.
+        needed = max(probes, 1) if control and self.max_probe_trials is None else probes
+        if needed + full + confirmation_runs > trials:
+            can_be_raised = needed + full + confirmation_runs <= limits.MAX_TRIALS
             raise InvalidValue(
                 "RecoveryBudget.max_trials",
-                expected=f"at least probes + full trials + confirmations = {probes} + {full} + {confirmation_runs}",
+                expected=f"at least probes + full trials + confirmations = {needed} + {full} + {confirmation_runs}",
                 got=str(trials),
-                remedy="Raise max_trials (at most 10) or lower one of the three.",
+                remedy=f"Raise max_trials (at most {limits.MAX_TRIALS}) or lower one of the three."
+                if can_be_raised
+                else f"Lower one of the three: max_trials is at most {limits.MAX_TRIALS}.",
             )
         if control and probes < 1:
             raise InvalidValue(
                 "RecoveryBudget.max_probe_trials",
                 expected="at least 1, because the control trial is one of the probes",
                 got=str(probes),
-                remedy="Raise max_probe_trials, or max_trials where it was left to the default.",
+                remedy="Raise max_probe_trials, or do without the control.",
             )
         steps = (
             min(limits.DEFAULT_PROBE_STEPS, minimum_progress_steps) if self.probe_steps is None else self.probe_steps

@@ -61,8 +61,8 @@ def runs(
     """Return rows of ``run_summary`` without configurations, newest first; ``text`` stands in their id or title."""
     clauses, values = where(project=project, status=status, role=None if trials else "user")
     if text is not None:
-        clauses = f"{clauses} {'AND' if clauses else 'WHERE'} (instr(lower(run_id), ?) OR instr(lower(title), ?))"
-        values += [text.lower()] * 2
+        clauses += f" {'AND' if clauses else 'WHERE'} (instr(lower(run_id), lower(?)) OR instr(lower(title), lower(?)))"
+        values += [text] * 2  # SQLite lowers ASCII alone: both sides by it, or an umlaut is never found
     columns = (
         "run_id, project, title, role, status, started_at, duration_s, last_step, device_kind, failure_class,"
         " peak_rss_bytes, peak_device_bytes, campaign_id, trial_id, origin"
@@ -78,8 +78,8 @@ def runs(
 
 def projects(connection: sqlite3.Connection, cut: Cut, *, text: str | None = None) -> Found:
     """Return projects, the one that was used last first: runs by status, open failures, campaigns, verified ones."""
-    clause = f"WHERE {_RUNS_OF_PEOPLE}" + ("" if text is None else " AND instr(lower(project), :text)")
-    values = {"text": (text or "").lower(), "limit": cut.limit, "offset": cut.offset}
+    clause = f"WHERE {_RUNS_OF_PEOPLE}" + ("" if text is None else " AND instr(lower(project), lower(:text))")
+    values = {"text": text, "limit": cut.limit, "offset": cut.offset}
     rows = connection.execute(
         f"""
 WITH page AS (

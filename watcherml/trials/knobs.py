@@ -39,7 +39,10 @@ def _reading(change: Change, seen: Seen | None) -> KnobReading:
         return KnobReading(change.capability, "not_observable", "nothing in a trial's process shows it")
     number = _whole(change.wanted)
     wanted = change.wanted if number is None else number
-    state, observed = read(wanted, _whole(change.before), seen)
+    try:
+        state, observed = read(wanted, _whole(change.before), seen)
+    except Exception as problem:  # noqa: BLE001 - training ended well; a thread that it left may still be adding facts
+        return KnobReading(change.capability, "not_observable", f"{type(problem).__name__}: {problem}"[:300])
     if state == _OUT and _blind(seen):
         state, observed = _UNSEEN, f"{_blind(seen)}; seen was: {observed}"
     return KnobReading(change.capability, state, observed[:1000])  # type: ignore[arg-type]

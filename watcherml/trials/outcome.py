@@ -44,6 +44,9 @@ def result_of(request: TrialRequest, ended: Exit, folder: Path) -> TrialResult:
     report, problem = _read_report(request, ended, folder)
     outcome = _outcome(report, ended)
     gpus = report.gpu_count if report is not None else 1
+    wall = ended.wall_seconds
+    if ended.reason == "guard_lost":  # told by whoever came later, perhaps after days; it cannot have run so long
+        wall = min(wall, request.timeout_seconds + request.grace_seconds)
     sentence = f"{_sentence(outcome, request, report, ended)} {problem}".strip()
     if report is None and (said := tail_of(TrialPaths(folder), 1)):
         sentence = f"{sentence} The last line it printed: {said[0]}"
@@ -64,8 +67,8 @@ def result_of(request: TrialRequest, ended: Exit, folder: Path) -> TrialResult:
         exit_code=ended.exit_code,
         exit_signal=ended.signal,
         started_at=ended.started_at,
-        wall_seconds=ended.wall_seconds,
-        gpu_seconds=round(ended.wall_seconds * max(gpus, 1), 3),
+        wall_seconds=wall,
+        gpu_seconds=round(wall * max(gpus, 1), 3),
         sentence=sentence[:2000],
     )
 

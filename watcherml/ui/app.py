@@ -13,12 +13,12 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from watcherml.errors import InvalidValue, NotFound, StoreError, WatcherError
+from watcherml.errors import InvalidRecord, InvalidValue, NotFound, StoreError, WatcherError
 from watcherml.report.safe import one_line
 from watcherml.ui import asking
 from watcherml.ui.changes import CHANGES
@@ -80,7 +80,9 @@ def create_app(site: Site) -> ASGIApp:
         message = f"There is no page {one_line(request.url.path, 200)}"
         if status == 405:
             message = f"{request.method} is not done to {one_line(request.url.path, 200)}"
-        return _answer(site, request, _error_page(status, message))
+        answer = _answer(site, request, _error_page(status, message))
+        answer.headers.update(getattr(error, "headers", None) or {})  # which methods there are
+        return answer
 
     return Guard(Starlette(routes=routes, exception_handlers={404: refused, 405: refused}), site.names)
 
@@ -114,9 +116,13 @@ def _guarded(site: Site, work: Callable[[Request], Awaitable[Response]]) -> Call
             return await work(request)
         except HTTPException:
             raise
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
         except WatcherError as error:
             status = _status(error, request.method)
-            return _answer(site, request, _error_page(status, error.message, error.expected, error.got, error.remedy))
+            record = status == 500 and isinstance(error, InvalidRecord)
+            words = f"A record of this store does not hold together: {error.message}" if record else error.message
+            return _answer(site, request, _error_page(status, words, error.expected, error.got, error.remedy))
         except Exception as error:  # noqa: BLE001 - a person gets a page, whatever went wrong
             _complain(request, error)
             words = f"This page could not be made ({type(error).__name__})"
@@ -136,10 +142,11 @@ async def _asset(request: Request) -> Response:
 def _status(error: WatcherError, method: str) -> int:
     if isinstance(error, NotFound):
         return 404
-    if isinstance(error, InvalidValue):
+    # A form's fields are checked as a record's are; where nothing was sent, a record of the store is what is wrong.
+    if isinstance(error, InvalidValue) and (method == "POST" or not isinstance(error, InvalidRecord)):
         return 400
     if isinstance(error, StoreError):
-        return 503 if method == "GET" else 409
+        return 503 if method in ("GET", "HEAD") else 409
     return 500
 
 

@@ -111,8 +111,8 @@ def path_of(request: Request) -> str:
     return quote(request.url.path if "%" in request.url.path else str(request.scope["path"]), safe="/%")
 
 
-def address(path: str, **query: str | None) -> str:
-    """Return a path with the parts of its query that are not None."""
+def address(path: str, /, **query: str | None) -> str:
+    """Return a path with the parts of its query that are not None; they may have any name."""
     given = {key: value for key, value in query.items() if value is not None}
     return f"{path}?{urlencode(given, errors='replace')}" if given else path
 

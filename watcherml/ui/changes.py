@@ -23,6 +23,8 @@ def rename_run(site: Site, fields: Fields) -> str:
 def resolve_failure(site: Site, fields: Fields) -> str:
     """Mark a failure as resolved by an author with a note, or open it again; returns the address to go to."""
     _only(fields, "run_id", "by", "note", "reopen")
+    if fields["reopen"] not in ("yes", "no"):
+        raise InvalidValue("reopen", expected="yes or no", got=repr(fields["reopen"][:60]))
     reopen = fields["reopen"] == "yes"
     run_id, author = site.run_id(fields["run_id"]), fields["by"].strip()
     if not reopen and not author:

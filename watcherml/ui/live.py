@@ -27,6 +27,8 @@ async def live(site: Site, request: Request) -> Response:
     campaign_id = site.campaign_id(request.path_params["campaign_id"])
     after = _after(request.headers.get("last-event-id") or request.query_params.get("after", "0"))
     await run_in_threadpool(data.campaign, site.storage, campaign_id)  # an unknown one is a page, not a stream
+    if request.method == "HEAD":
+        return Response(media_type="text/event-stream")  # a stream would keep the connection for nobody
     if len(site.streams) >= _MOST_STREAMS:
         return Response("Too many pages follow campaigns already.\n", 503, media_type="text/plain")
     return StreamingResponse(_stream(site, campaign_id, after), media_type="text/event-stream")

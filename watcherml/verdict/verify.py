@@ -30,6 +30,9 @@ never pass, and one check that does not pass is enough:
 
 Whether the change acts on a diagnosed cause is said in ``cause_addressed``, and never claimed of what a person asked
 for despite a cause. Everything is recomputed from the values; no flag inside them is trusted.
+
+What an earlier version put on record is judged by the checks that it had: before version 3 nothing read controls back
+(``earlier``), and whether checkpointing saves memory was not asked.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from watcherml.verdict import check, sentences
 from watcherml.verdict.bindings import authority_check
 from watcherml.verdict.chain import chain_checks, in_order
 from watcherml.verdict.control import Finding, judge_control
+from watcherml.verdict.earlier import READS_BACK, as_read_now
 from watcherml.verdict.eligible import contract_checks, probe_checks
 from watcherml.verdict.rank import rank
 from watcherml.verdict.saving import saving_checks
@@ -62,6 +66,7 @@ class _Case:
     plan: RecoveryPlan
     authorizations: tuple[Authorization, ...]
     trials: tuple[Trial, ...]
+    version: int
 
     def of(self, role: str, proposal_id: str | None = None) -> tuple[Trial, ...]:
         """Return the trials of a role (of one candidate), without those that were lost with their supervisor."""
@@ -72,6 +77,10 @@ class _Case:
             and one.result.outcome != "lost"
             and proposal_id in (None, one.request.proposal_id)
         )
+
+    def saving(self, proposal_id: str) -> tuple[Check, ...]:
+        """Return whether checkpointing saves memory in a candidate, where that was asked when it was judged."""
+        return saving_checks(self.plan, proposal_id, self.trials) if self.version >= READS_BACK else ()
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,15 @@ def verify(
     authorizations: tuple[Authorization, ...],
     trials: tuple[Trial, ...],
     ending: Ending,
+    *,
+    version: int = VERIFIER_VERSION,
 ) -> Verdict:
-    """Judge a campaign from its parts. Deterministic; the order of authorizations and of trials does not matter."""
-    case = _Case(plan, authorizations, in_order(trials))
+    """Judge a campaign from its parts. Deterministic; the order of authorizations and of trials does not matter.
+
+    ``version`` is that of the verifier whose verdict is on record: what came later is not asked of its trials.
+    """
+    trials = trials if version >= READS_BACK else as_read_now(plan, trials)
+    case = _Case(plan, authorizations, in_order(trials), version)
     found = _find(campaign_id, case, ending)
     verified = found.status == "verified" and found.candidate_id is not None
     return Verdict(
@@ -107,7 +122,7 @@ def verify(
         confirmation_run_ids=tuple(one.request.run_id for one in found.confirmations),
         device_kind=plan.contract.device.kind,
         cause_addressed=cause_addressed(plan, found.candidate_id) if verified else "unknown",
-        verifier_version=VERIFIER_VERSION,
+        verifier_version=version,
     )
 
 
@@ -179,7 +194,7 @@ def _confirmed_checks(case: _Case, ranked: Ranked, confirmations: tuple[Trial, .
         for number, one in enumerate(trials, 1):
             prefix = name if len(trials) == 1 else f"{name} {number}"
             found += _named(prefix, contract_checks(case.plan, case.authorizations, one))
-    found += saving_checks(case.plan, ranked.proposal_id, case.trials)
+    found += case.saving(ranked.proposal_id)
     return (*found, _in_sequence(case, ranked.proposal_id), *same_workload(case.trials), _complete(case, confirmations))
 
 
@@ -221,7 +236,7 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
     evidence += same
     for ranked in eligible:
         complete = _complete(case, case.of("confirmation", ranked.proposal_id))
-        saving = saving_checks(plan, ranked.proposal_id, case.trials)
+        saving = case.saving(ranked.proposal_id)
         found = (*_probe(case, ranked.proposal_id), _in_sequence(case, ranked.proposal_id), *saving, complete)
         evidence += _named(f"candidate {ranked.proposal_id}", found)
     for one in fulls + confirmations:
@@ -231,11 +246,11 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
         for one in probes:
             found = probe_checks(plan, case.authorizations, one)
             evidence += _named(f"probe {one.request.proposal_id}", found)
-    changed = workload_changed(plan, case.trials)
+    changed = workload_changed(plan, case.trials) if check.broken(same) or case.version >= READS_BACK else ""
     code, sentence = (
         ("workload_changed" if check.broken(same) else "workload_differs", changed)
         if changed
-        else _furthest(case, bool(eligible))
+        else _furthest(case, any(not check.broken(case.saving(one.proposal_id)) for one in eligible))
     )
     return _Finding("not_recovered", code, f"{sentence} {shown}", evidence)
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from watcherml.api import archive, data
-from watcherml.api.result import RecoveryResult
+from watcherml.api.result import ELSEWHERE, RecoveryResult
 from watcherml.errors import InvalidValue, NotFound, TrustError, WatcherError
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.report import markup
@@ -51,6 +51,7 @@ def show(site: Site, request: Request) -> Page:
         "state": seen.state,
         "face": seen.face,
         "trail": trail_html(seen.events),
+        "claimed": str(row["sentence"]).startswith(ELSEWHERE),
         "live": seen.state in ("running", "prepared"),
         "stream": address(item("live", campaign_id), after=str(seen.last)),
         "interrupted": seen.state == "interrupted",

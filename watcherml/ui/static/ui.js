@@ -80,31 +80,51 @@ function refresh() {
   again();
 }
 
+// A browser keeps six connections to a server and a stream holds one, so pages that nobody looks at let go of theirs.
 function follow() {
   const status = document.getElementById("live");
   if (!status) return;
   const face = document.getElementById("face");
   const trail = document.getElementById("trail");
-  const source = new EventSource(status.dataset.stream);
   const body = (event) => JSON.parse(event.data);
-  source.addEventListener("trail", (event) => {
-    trail.insertAdjacentHTML("beforeend", body(event).html);
-    const words = trail.lastElementChild && trail.lastElementChild.querySelector(".told");
-    status.textContent = words ? `Live: ${words.textContent}` : "Live.";
-  });
-  source.addEventListener("face", (event) => {
-    if (!inUse(face)) face.innerHTML = body(event).html;
-  });
-  source.addEventListener("problem", (event) => {
-    status.textContent = `Cannot be read at this moment: ${body(event).message}`;
-  });
-  source.addEventListener("end", (event) => {
-    source.close();
-    status.textContent = body(event).state === "ended" ? "The campaign has ended." : "The campaign is not running any more.";
-  });
-  source.onerror = () => {
-    if (source.readyState === EventSource.CONNECTING) status.textContent = "The connection was lost; trying again.";
-  };
+  let source = null;
+  let last = ""; // the last line's number: a new stream goes on after it
+  let over = false;
+
+  function open() {
+    const address = new URL(status.dataset.stream, location.href);
+    if (last) address.searchParams.set("after", last);
+    source = new EventSource(address);
+    source.addEventListener("trail", (event) => {
+      last = event.lastEventId;
+      trail.insertAdjacentHTML("beforeend", body(event).html);
+      const words = trail.lastElementChild && trail.lastElementChild.querySelector(".told");
+      status.textContent = words ? `Live: ${words.textContent}` : "Live.";
+    });
+    source.addEventListener("face", (event) => {
+      if (!inUse(face)) face.innerHTML = body(event).html;
+    });
+    source.addEventListener("problem", (event) => {
+      status.textContent = `Cannot be read at this moment: ${body(event).message}`;
+    });
+    source.addEventListener("end", (event) => {
+      over = true;
+      source.close();
+      status.textContent = body(event).state === "ended" ? "The campaign has ended." : "The campaign is not running any more.";
+    });
+    source.onerror = () => {
+      const again = source.readyState === EventSource.CONNECTING;
+      status.textContent = again ? "The connection was lost; trying again." : "Not live any more. Load the page again to see what is new.";
+    };
+  }
+
+  function look() {
+    if (document.visibilityState !== "visible") source?.close();
+    else if (!over && (!source || source.readyState === EventSource.CLOSED)) open();
+  }
+
+  document.addEventListener("visibilitychange", look);
+  look();
 }
 
 copyButtons(document);
