@@ -170,16 +170,20 @@ def test_an_ending_that_is_taken_twice_changes_nothing(storage, told, monkeypatc
         assert connection.execute("SELECT COUNT(*) FROM capsules").fetchone()[0] == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2, "run_id": "a", "end": {}}', '{"format": 1}',
-                                  '{"format": 1, "run_id": "a", "end": {"status": "odd"}}',
-                                  '{"format": 1, "run_id": "a", "run": {"no": 1}, "end": {}}'])  # fmt: skip
-def test_a_damaged_ending_hides_no_other(storage, told, text):
+DAMAGED = ["", "{", "[]", '{"format": 2, "run_id": "a", "end": {}}', '{"format": 1}',
+           '{"format": 1, "run_id": "a", "end": {"status": "odd"}}',
+           '{"format": 1, "run_id": "a", "run": {"no": 1}, "end": {}}']  # fmt: skip
+
+
+def test_damaged_endings_hide_no_other(storage, told):
     run = start(storage)
-    (storage.runs.spool_folder / "a.1-abc.ending").write_text(text)
+    damaged = [storage.runs.spool_folder / f"a.{number}-abc.ending" for number in range(len(DAMAGED))]
+    for path, text in zip(damaged, DAMAGED, strict=True):
+        path.write_text(text)
     with locked(storage):
         run.interrupt("enough")
     assert storage.get_run(run.run_id)["status"] == "interrupted"
-    assert (storage.runs.spool_folder / "a.1-abc.ending").exists()
+    assert aside.endings(storage.runs.spool_folder) in ([], damaged) and all(path.exists() for path in damaged)
 
 
 def fill(path):
