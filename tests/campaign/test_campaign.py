@@ -13,6 +13,7 @@ from watcherml import (
     VerificationRequirements,
     WorkloadIdentity,
 )
+from watcherml.campaign import resume
 from watcherml.errors import (
     CampaignError,
     InvalidConfig,
@@ -180,6 +181,24 @@ def test_a_consistent_result_of_another_store_is_unrecorded(storage, failed_run,
     renamed = result.chain.replace(campaign_id="other")
     with pytest.raises(TrustError):
         RecoveryResult.from_json(renamed.to_json(), storage=storage)
+
+
+def test_a_supervisor_that_ended_between_two_looks_is_not_taken_for_lost(
+    storage, failed_run, requirements, monkeypatch
+):
+    campaign_id = recover(storage, failed_run(), requirements, "ent:constant").campaign_id
+    row, look, rows = storage.audit.campaign(campaign_id), storage.audit.campaign, []
+
+    def before_its_end(name):
+        rows.append(name)
+        return {**row, "last_change": "trial_ended"} if len(rows) == 1 else look(name)
+
+    monkeypatch.setattr(storage.audit, "campaign", before_its_end)
+    assert resume.lifecycle(storage, campaign_id) == "ended" and len(rows) == 2
+    rows.clear()
+    row["last_change"] = "trial_ended"
+    monkeypatch.setattr(storage.audit, "campaign", lambda name: row)
+    assert resume.lifecycle(storage, campaign_id) == "interrupted"
 
 
 def test_what_cannot_be_prepared_is_refused_with_the_reason(storage, failed_run, requirements, tmp_path):

@@ -21,7 +21,10 @@ def lifecycle(storage: Storage, campaign_id: str) -> Lifecycle:
     process = Ledger(storage, campaign_id).supervisor()
     if process is None:
         return "prepared"
-    return "running" if storage.alive(process) else "interrupted"
+    if storage.alive(process):
+        return "running"
+    # It may have come to its end, and gone, since the row was read.
+    return "ended" if storage.audit.campaign(campaign_id)["last_change"] == events.ENDED else "interrupted"
 
 
 def sentence(storage: Storage, campaign_id: str, state: Lifecycle | None = None) -> str:
