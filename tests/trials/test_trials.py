@@ -40,6 +40,20 @@ def oom(config, max_steps=None):
     raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB of"
                        " which 3.00 MiB is free.")
 
+def ends_in_evaluation(config, max_steps=None):
+    watcherml.step()
+    with watcherml.phase("evaluation"):
+        oom(config)
+
+def ends_in_a_checkpoint(config, max_steps=None):
+    watcherml.step()
+    with watcherml.phase("checkpoint"):
+        oom(config)
+
+def ends_in_resuming(config, max_steps=None):
+    with watcherml.phase("load"):
+        oom(config)
+
 def fails(config, max_steps=None):
     raise ValueError("no")
 
@@ -190,6 +204,14 @@ def test_the_result_says_what_was_measured(run_trial):
 def test_a_forked_child_that_comes_back_writes_no_report(run_trial):
     result = run_trial("forks_home")
     assert (result.progress.steps, result.progress.source) == (3, "marks") and result.metrics["val_loss"] == 0.5
+
+
+@pytest.mark.parametrize("function, phase", [("ends_in_evaluation", "evaluation"), ("ends_in_resuming", "load"),
+                                             ("ends_in_a_checkpoint", "checkpoint")])  # fmt: skip
+def test_an_out_of_memory_is_reported_in_the_part_of_training_where_it_came(run_trial, function, phase):
+    result = run_trial(function)
+    assert (result.outcome, result.failure.phase) == ("oom", phase)
+    assert f"Ran out of memory in {phase}" in result.sentence
 
 
 def test_torch_that_is_imported_late_is_watched_all_the_same(run_trial):
