@@ -20,21 +20,11 @@ from pathlib import Path
 
 import pytest
 from e2e_tools import CURRENT, Kernel, Lab
+from headless import WAIT_MS, missing
+from headless import chromium as chromium
 
 ROOT = str(Path(__file__).resolve().parents[2])
-WAIT_MS = 60_000
-CHROMIUM_FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--disable-extensions",
-]  # fmt: skip
 QUIET = {"fetchNews": "false", "checkForUpdates": False}
-
-
-def missing(reason):
-    """Skip, or fail where the tests have to run."""
-    if os.environ.get("WATCHERML_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"WATCHERML_REQUIRE_BROWSER=1, but {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -112,26 +102,6 @@ def run_notebook(in_jupyter_home):
 
 
 # -- a browser ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A headless Chromium of the system.
-
-    Ends with its module: the driver keeps an event loop running in this thread, under which no later test could await.
-    """
-    try:
-        from playwright.sync_api import expect, sync_playwright
-    except ImportError:
-        missing("playwright is not installed: pip install playwright")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        missing("there is no Chromium: apt-get install chromium fonts-dejavu-core")
-    expect.set_options(timeout=WAIT_MS)
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

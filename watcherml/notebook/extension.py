@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Any
 
 from watcherml.notebook import faces, magics
 from watcherml.notebook.session import Session
+from watcherml.recorder.exits import in_cell
 
 _NAME = "watcher"
 
@@ -24,7 +23,7 @@ def load(shell: Any) -> Session:
     shell.register_magic_function(magics.line_magic(session), "line", _NAME)
     shell.register_magic_function(magics.cell_magic(session), "cell", _NAME)
     faces.register(shell)
-    if _inside_cell():
+    if in_cell():
         # The hook before this very cell has been missed; a run that the cell opens belongs to it all the same.
         session.cells.begin(_last_input(shell), None)
     return session
@@ -41,15 +40,6 @@ def unload(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_NAME, None)
     faces.unregister(shell)
-
-
-def _inside_cell() -> bool:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "run_code" and frame.f_globals.get("__name__") == "IPython.core.interactiveshell":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _last_input(shell: Any) -> str:

@@ -155,7 +155,7 @@ def _in_notebook() -> bool:
     return "ipykernel" in sys.modules
 
 
-def _in_cell() -> bool:
+def in_cell() -> bool:
     """Tell whether IPython executes a cell at this moment: it catches the SystemExit, and its session goes on."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -265,7 +265,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(*arguments, **named)
         except SystemExit as error:
-            if threading.current_thread() is threading.main_thread() and not _in_cell():
+            if threading.current_thread() is threading.main_thread() and not in_cell():
                 _exit.note(error)
             raise
 
