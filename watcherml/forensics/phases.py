@@ -2,8 +2,9 @@
 
 The innermost decisive frame wins. A frame of torch's own files decides by its path and function; checkpointing below
 the autograd engine is recompute, the engine alone is backward. Forward work without gradients is evaluation; so is
-that of a model in evaluation mode on batches of another loader. A function's name says so only where nothing shows
-that gradients were on: an objective called ``evaluate`` may train.
+that of a model in evaluation mode on batches of another loader, or, once an optimizer has stepped, below a function
+that is called so. The name alone says it only where nothing shows that gradients were on: an objective called
+``evaluate`` may train.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ _LOAD = {"_apply", "to", "cuda", "load_state_dict", "to_empty"}
 _BUILD = {"__init__", "reset_parameters", "_reset_parameters"}
 
 
-def phase_of_exception(error: BaseException, *, other_loader: bool = False) -> str:
+def phase_of_exception(error: BaseException, *, other_loader: bool = False, stepped: bool = False) -> str:
     """Return load, data, forward, backward, recompute, optimizer, evaluation, checkpoint, or unknown.
 
-    ``other_loader`` says that the last batch came from another loader than those that were trained on.
+    ``other_loader`` says that the last batch came from another loader than those that were trained on, ``stepped``
+    that an optimizer has completed a step in this run.
     """
     whole = chain(error)
     for one in reversed(whole):
@@ -42,6 +44,7 @@ def phase_of_exception(error: BaseException, *, other_loader: bool = False) -> s
             training=module_training(found),
             grad_enabled=grad_enabled(one, found),
             other_loader=other_loader,
+            stepped=stepped,
         )
         if said != "unknown":
             return said
@@ -54,6 +57,7 @@ def phase_of_frames(
     training: bool | None = None,
     grad_enabled: bool | None = None,
     other_loader: bool = False,
+    stepped: bool = False,
 ) -> str:
     """Decide from (file, function) pairs, outermost first.
 
@@ -65,14 +69,14 @@ def phase_of_frames(
         if found == "checkpointing":
             found = ""  # on its way forward a checkpointed block is forward like any other
         if found == "forward":
-            return _kind_of_forward(names[:at], training, grad_enabled, other_loader)
+            return _kind_of_forward(names[:at], training, grad_enabled, other_loader, stepped)
         if found:
             return found
     return "unknown"
 
 
 def _kind_of_forward(
-    outer: list[tuple[str, str]], training: bool | None, grad_enabled: bool | None, other_loader: bool
+    outer: list[tuple[str, str]], training: bool | None, grad_enabled: bool | None, other_loader: bool, stepped: bool
 ) -> str:
     kinds = [_decisive(*one) for one in outer]
     if "backward" in kinds:
@@ -84,8 +88,11 @@ def _kind_of_forward(
     if named and grad_enabled is None:
         return "evaluation"
     # The flag alone does not tell: pretrained models start in evaluation mode, and some people train them so. Nor
-    # does another loader: each trial of a search makes its own, and its model is in training mode.
-    return "evaluation" if other_loader and (training is False or (named and training is None)) else "forward"
+    # does another loader: each trial of a search makes its own, and its model is in training mode. Two of the three
+    # together do, the flag always among them where it is known.
+    if training is None:
+        return "evaluation" if other_loader and named else "forward"
+    return "evaluation" if not training and (other_loader or (named and stepped)) else "forward"
 
 
 def _decisive(file: str, function: str) -> str:

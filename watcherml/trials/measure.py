@@ -97,16 +97,19 @@ def simulated_device_used() -> Device:
     return Device("simulated", device.device_id, device.budget_bytes)
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Return the classified failure with redacted text; of an exception that cannot be looked at, its type's name."""
+def failure_of(error: BaseException, *, other_loader: bool = False, stepped: bool = False) -> Failure:
+    """Return the classified failure with redacted text; of an exception that cannot be looked at, its type's name.
+
+    The two flags are those of ``phase_of_exception``: a control has to see the phase that the failed run saw.
+    """
     try:
-        return _failure_of(error)
+        return _failure_of(error, other_loader, stepped)
     except BaseException as problem:  # noqa: BLE001 - a class of the user's that raises whatever it likes
         text = f"<it could not be looked at: {name_of(type(problem))}>"
         return Failure("unknown_failure", "", name_of(type(error))[:2000], text[:2000], None, "unknown")
 
 
-def _failure_of(error: BaseException) -> Failure:
+def _failure_of(error: BaseException, other_loader: bool, stepped: bool) -> Failure:
     found = classify_exception(error)
     text = redact.redact_text(exception_text(error))
     kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
@@ -116,7 +119,7 @@ def _failure_of(error: BaseException) -> Failure:
         exception_type=kind[:2000],
         message=text[:2000],
         requested_bytes=parse(text).tried_bytes if found.failure_class in OOM_CLASSES else None,
-        phase=phase_of_exception(error),
+        phase=phase_of_exception(error, other_loader=other_loader, stepped=stepped),
     )
 
 

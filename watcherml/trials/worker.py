@@ -22,6 +22,7 @@ from watcherml.platform import die_with_parent, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.protocol.result import Failure, KnobReading, Peak, Progress, WorkerOutcome, WorkerReport
 from watcherml.recorder import framework
+from watcherml.recorder.device_memory import MemoryLog
 from watcherml.recorder.resupply import resupply
 from watcherml.recorder.run import Run
 from watcherml.recorder.steps import StepCounter, count_here
@@ -73,7 +74,7 @@ def main(argument: str) -> int:
     run = _open_run(request, launch)
     traits = observe.Observer(request, run.memory)
     put_back = surroundings.keep()
-    error, attempt = _attempt(request, launch, told, traits, put_back)
+    error, attempt = _attempt(request, launch, told, run.memory, traits, put_back)
     if os.getpid() != process:
         os._exit(0)  # a child that the entrypoint forked came back here; the report is its parent's
     report = WorkerReport(
@@ -99,7 +100,12 @@ def main(argument: str) -> int:
 
 
 def _attempt(
-    request: TrialRequest, launch: Launch, told: Told, traits: observe.Observer, put_back: Callable[[], None]
+    request: TrialRequest,
+    launch: Launch,
+    told: Told,
+    memory: MemoryLog,
+    traits: observe.Observer,
+    put_back: Callable[[], None],
 ) -> tuple[BaseException | None, _Attempt]:
     attempt = _Attempt()
     counter = told.counter
@@ -121,7 +127,7 @@ def _attempt(
         return error, attempt
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of the entrypoint end a trial too
         put_back()
-        attempt.failure = measure.failure_of(error)
+        attempt.failure = measure.failure_of(error, other_loader=memory.other_loader, stepped=memory.step > 0)
         oom = attempt.failure.failure_class in measure.OOM_CLASSES
         attempt.outcome = "oom" if oom else "training_failed"
         return error, attempt
