@@ -61,6 +61,49 @@ def test_a_curriculum_that_nobody_measured_is_no_leak(storage):
     assert is_open(found) and "C10" in {one.id for one in found.unknown}, found.to_data()
 
 
+def trained(model, batch, steps=3):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        model(torch.randn(batch, 256)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def deep():
+    return nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())])
+
+
+def validate_epoch(model, batch):
+    model.eval()
+    return torch.stack([model(torch.randn(batch, 256)).pow(2).mean() for _ in range(40)])
+
+
+def training_and_evaluation(batch):
+    model = deep()
+    trained(model, batch)
+    validate_epoch(model, batch)
+
+
+def objective(batch):
+    """A search's: it trains a pretrained model, which is in evaluation mode, with a batch that grows."""
+
+    def evaluate():
+        model = deep().eval()
+        trained(model, batch)
+        trained(model, 16 * batch)
+
+    evaluate()
+
+
+def test_an_evaluation_that_keeps_its_graphs_after_training_is_told_from_an_objective_that_trains(storage):
+    with simulated_device(16 * MIB):
+        kept = fail(storage, lambda: training_and_evaluation(256), {"batch_size": 256})
+        gc.collect()
+        larger = fail(storage, lambda: objective(256), {"batch_size": 256})
+    assert [one.id for one in kept.sufficient] == ["C16a"] and refuses(kept), kept.to_data()
+    assert is_open(larger) and not {"C16a", "C16b"} & {one.id for one in larger.sufficient}
+
+
 def one_layer(batch):
     model = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 8))
     model(torch.randn(batch, 64)).pow(2).mean().backward()

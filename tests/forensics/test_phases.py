@@ -232,12 +232,14 @@ def test_the_name_of_a_function_says_evaluation_only_where_gradients_may_be_off(
     assert phase_of_frames(trace, training=True, grad_enabled=True, other_loader=True) == "forward"
     assert phase_of_frames(trace, training=False, grad_enabled=True, other_loader=True) == "evaluation"
     assert phase_of_frames(trace, grad_enabled=True, other_loader=True) == "evaluation"
-    # A model that was trained and is now in evaluation mode, below a function of that name.
-    assert phase_of_frames(trace, training=False, grad_enabled=True, stepped=True) == "evaluation"
-    assert phase_of_frames(trace, training=True, grad_enabled=True, stepped=True) == "forward"
-    assert phase_of_frames(trace, grad_enabled=True, stepped=True) == "forward"
+    # A model that was trained elsewhere and is now in evaluation mode, below a function of that name.
+    fit = {"fit", "<module>"}
+    assert phase_of_frames(trace, training=False, grad_enabled=True, stepping=fit) == "evaluation"
+    assert phase_of_frames(trace, training=False, grad_enabled=True, stepping={"evaluate", *fit}) == "forward"
+    assert phase_of_frames(trace, training=True, grad_enabled=True, stepping=fit) == "forward"
+    assert phase_of_frames(trace, grad_enabled=True, stepping=fit) == "forward"
     unnamed = [("train.py", "fit"), *trace[1:]]
-    assert phase_of_frames(unnamed, training=False, grad_enabled=True, stepped=True) == "forward"
+    assert phase_of_frames(unnamed, training=False, grad_enabled=True, stepping=fit) == "forward"
     assert phase_of_frames(trace, grad_enabled=None) == phase_of_frames(trace, grad_enabled=False) == "evaluation"
 
 

@@ -39,7 +39,7 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
     text = redact.redact_text(exception_text(error)[: 2 * _MOST_TEXT])
     origin = _origin(error)
     device = _device(origin, found)
-    phase = phase_of_exception(error, other_loader=run.memory.other_loader, stepped=run.memory.step > 0)
+    phase = phase_of_exception(error, other_loader=run.memory.other_loader, stepping=run.memory.stepping)
     measured = _measured(run, error, origin, found, device, phase)
     memory = MemoryFacts() if measured is None else measured.memory
     diagnosis = not_memory("This failure is not about device memory.")

@@ -2,14 +2,15 @@
 
 The innermost decisive frame wins. A frame of torch's own files decides by its path and function; checkpointing below
 the autograd engine is recompute, the engine alone is backward. Forward work without gradients is evaluation; so is
-that of a model in evaluation mode on batches of another loader, or, once an optimizer has stepped, below a function
-that is called so. The name alone says it only where nothing shows that gradients were on: an objective called
+that of a model in evaluation mode on batches of another loader, or below a function that is called so and has not
+been seen to train. The name alone says it only where nothing shows that gradients were on: an objective called
 ``evaluate`` may train.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from watcherml.forensics.modes import grad_enabled, module_training
 from watcherml.forensics.origin import chain
@@ -26,11 +27,11 @@ _LOAD = {"_apply", "to", "cuda", "load_state_dict", "to_empty"}
 _BUILD = {"__init__", "reset_parameters", "_reset_parameters"}
 
 
-def phase_of_exception(error: BaseException, *, other_loader: bool = False, stepped: bool = False) -> str:
+def phase_of_exception(error: BaseException, *, other_loader: bool = False, stepping: Collection[str] = ()) -> str:
     """Return load, data, forward, backward, recompute, optimizer, evaluation, checkpoint, or unknown.
 
-    ``other_loader`` says that the last batch came from another loader than those that were trained on, ``stepped``
-    that an optimizer has completed a step in this run.
+    ``other_loader`` says that the last batch came from another loader than those that were trained on. ``stepping``
+    names the functions below which an optimizer made a step in this run; nothing is known of others before one did.
     """
     whole = chain(error)
     for one in reversed(whole):
@@ -44,7 +45,7 @@ def phase_of_exception(error: BaseException, *, other_loader: bool = False, step
             training=module_training(found),
             grad_enabled=grad_enabled(one, found),
             other_loader=other_loader,
-            stepped=stepped,
+            stepping=stepping,
         )
         if said != "unknown":
             return said
@@ -57,7 +58,7 @@ def phase_of_frames(
     training: bool | None = None,
     grad_enabled: bool | None = None,
     other_loader: bool = False,
-    stepped: bool = False,
+    stepping: Collection[str] = (),
 ) -> str:
     """Decide from (file, function) pairs, outermost first.
 
@@ -69,14 +70,18 @@ def phase_of_frames(
         if found == "checkpointing":
             found = ""  # on its way forward a checkpointed block is forward like any other
         if found == "forward":
-            return _kind_of_forward(names[:at], training, grad_enabled, other_loader, stepped)
+            return _kind_of_forward(names[:at], training, grad_enabled, other_loader, stepping)
         if found:
             return found
     return "unknown"
 
 
 def _kind_of_forward(
-    outer: list[tuple[str, str]], training: bool | None, grad_enabled: bool | None, other_loader: bool, stepped: bool
+    outer: list[tuple[str, str]],
+    training: bool | None,
+    grad_enabled: bool | None,
+    other_loader: bool,
+    stepping: Collection[str],
 ) -> str:
     kinds = [_decisive(*one) for one in outer]
     if "backward" in kinds:
@@ -84,7 +89,7 @@ def _kind_of_forward(
         return "recompute" if "checkpointing" in kinds[engine:] else "backward"
     if grad_enabled is False:
         return "evaluation"
-    named = any(_EVALUATION_NAME.fullmatch(function) for _, function in outer)
+    named = any(_EVALUATION_NAME.fullmatch(function) and function not in stepping for _, function in outer)
     if named and grad_enabled is None:
         return "evaluation"
     # The flag alone does not tell: pretrained models start in evaluation mode, and some people train them so. Nor
@@ -92,7 +97,7 @@ def _kind_of_forward(
     # together do, the flag always among them where it is known.
     if training is None:
         return "evaluation" if other_loader and named else "forward"
-    return "evaluation" if not training and (other_loader or (named and stepped)) else "forward"
+    return "evaluation" if not training and (other_loader or (named and bool(stepping))) else "forward"
 
 
 def _decisive(file: str, function: str) -> str:

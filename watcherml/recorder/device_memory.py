@@ -61,6 +61,7 @@ class MemoryLog:
         self._trained_on: int | None = None
         self.watches_steps = False
         self.step = 0  # completed optimizer steps, of the optimizer that made most
+        self.stepping: frozenset[str] = frozenset()  # the functions that were being called at the first step
         self.in_step_peak: int | None = None
         self.after_steps = Thinned(MOST_READINGS)
         self.after_batches = Thinned(MOST_READINGS)  # since the last optimizer step, the loader of the last batch
@@ -199,6 +200,7 @@ class MemoryLog:
                 return  # another optimizer of the same loop
             self.step = count
             self._since_step = 0
+            self.stepping = self.stepping or _calling()
             self._trained_on = self.batch_elements[-1][0] if self.batch_elements else None
             self.after_batches.clear()
             self._note_retries(optimizer)
@@ -277,6 +279,16 @@ def _undo_postponed() -> None:
     if not _in_a_step():
         while _postponed:
             _postponed.pop(0)()
+
+
+def _calling() -> frozenset[str]:
+    """Return the names of the functions that this thread is in, innermost and this one's callers included."""
+    names: set[str] = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return frozenset(names)
 
 
 def _in_a_step() -> bool:

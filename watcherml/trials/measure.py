@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -97,19 +97,19 @@ def simulated_device_used() -> Device:
     return Device("simulated", device.device_id, device.budget_bytes)
 
 
-def failure_of(error: BaseException, *, other_loader: bool = False, stepped: bool = False) -> Failure:
+def failure_of(error: BaseException, *, other_loader: bool = False, stepping: Collection[str] = ()) -> Failure:
     """Return the classified failure with redacted text; of an exception that cannot be looked at, its type's name.
 
-    The two flags are those of ``phase_of_exception``: a control has to see the phase that the failed run saw.
+    The two are those of ``phase_of_exception``: a control has to see the phase that the failed run saw.
     """
     try:
-        return _failure_of(error, other_loader, stepped)
+        return _failure_of(error, other_loader, stepping)
     except BaseException as problem:  # noqa: BLE001 - a class of the user's that raises whatever it likes
         text = f"<it could not be looked at: {name_of(type(problem))}>"
         return Failure("unknown_failure", "", name_of(type(error))[:2000], text[:2000], None, "unknown")
 
 
-def _failure_of(error: BaseException, other_loader: bool, stepped: bool) -> Failure:
+def _failure_of(error: BaseException, other_loader: bool, stepping: Collection[str]) -> Failure:
     found = classify_exception(error)
     text = redact.redact_text(exception_text(error))
     kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
@@ -119,7 +119,7 @@ def _failure_of(error: BaseException, other_loader: bool, stepped: bool) -> Fail
         exception_type=kind[:2000],
         message=text[:2000],
         requested_bytes=parse(text).tried_bytes if found.failure_class in OOM_CLASSES else None,
-        phase=phase_of_exception(error, other_loader=other_loader, stepped=stepped),
+        phase=phase_of_exception(error, other_loader=other_loader, stepping=stepping),
     )
 
 

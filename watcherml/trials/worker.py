@@ -127,7 +127,7 @@ def _attempt(
         return error, attempt
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of the entrypoint end a trial too
         put_back()
-        attempt.failure = measure.failure_of(error, other_loader=memory.other_loader, stepped=memory.step > 0)
+        attempt.failure = measure.failure_of(error, other_loader=memory.other_loader, stepping=memory.stepping)
         oom = attempt.failure.failure_class in measure.OOM_CLASSES
         attempt.outcome = "oom" if oom else "training_failed"
         return error, attempt
