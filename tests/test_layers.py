@@ -49,6 +49,7 @@ ALLOWED = {
     },
     # Found by its name (api.ui), so that no surface imports another.
     "ui": {"errors", "sealed", "store", "contract", "protocol", "api", "report", ""} | VALUES_OF_FORENSICS,
+    "jupyter": {"errors", "api", "frames", "options", "report"},
     "__main__": {"cli"},
 }  # fmt: skip
 
@@ -132,8 +133,10 @@ def test_forbidden_modules_stay_out():
 
 
 def test_optional_packages_are_imported_where_they_are_used():
-    optional = {"torch", "numpy", "pandas", "IPython", "ipywidgets", "pynvml", "starlette", "uvicorn", "jinja2"}
-    homes = ("watcherml.notebook", "watcherml.ui", "watcherml.simulated", "watcherml.cli.demo_char_gpt")
+    optional = {"torch", "numpy", "pandas", "IPython", "ipywidgets", "pynvml", "starlette", "uvicorn", "jinja2",
+                "tornado", "jupyter_server"}  # fmt: skip
+    homes = ("watcherml.notebook", "watcherml.ui", "watcherml.jupyter.handlers", "watcherml.simulated",
+             "watcherml.cli.demo_char_gpt")  # fmt: skip
     wrong = [
         f"{dotted(path)} imports {target} at module level"
         for path in modules()

@@ -105,3 +105,13 @@ def unload_ipython_extension(shell: Any) -> None:
     from watcherml.notebook.extension import unload
 
     unload(shell)
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Tell JupyterLab where the sidebar's assets are and what it is called."""
+    return [{"src": "labextension", "dest": "watcherml-lab"}]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    """Tell Jupyter's server which module has the sidebar's endpoints."""
+    return [{"module": "watcherml.jupyter"}]

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import sidebar_home
 from e2e_tools import CURRENT, Kernel, Lab
 from headless import WAIT_MS, missing
 from headless import chromium as chromium
@@ -39,6 +40,7 @@ def jupyter_home():
     notifications = Path(folders["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab/apputils-extension")
     notifications.mkdir(parents=True)
     (notifications / "notification.jupyterlab-settings").write_text(json.dumps(QUIET))
+    sidebar_home.provide(folders["JUPYTER_CONFIG_DIR"], folders["JUPYTER_DATA_DIR"])
     path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH", "")]))
     yield {**os.environ, **folders, "PYTHONPATH": path}
     shutil.rmtree(home, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from watcherml.notebook import faces, magics
+from watcherml.notebook import faces, magics, registry
 from watcherml.notebook.session import Session
 from watcherml.recorder.exits import in_cell
 
@@ -23,6 +23,7 @@ def load(shell: Any) -> Session:
     shell.register_magic_function(magics.line_magic(session), "line", _NAME)
     shell.register_magic_function(magics.cell_magic(session), "cell", _NAME)
     faces.register(shell)
+    registry.attach(session)
     if in_cell():
         # The hook before this very cell has been missed; a run that the cell opens belongs to it all the same.
         session.cells.begin(_last_input(shell), None)
@@ -34,6 +35,7 @@ def unload(shell: Any) -> None:
     session = Session.of(shell)
     if session is None:
         return
+    registry.detach(session)
     session.detach()
     shell.events.unregister("pre_run_cell", session.pre_run_cell)
     shell.events.unregister("post_run_cell", session.post_run_cell)
