@@ -23,12 +23,17 @@ def phase(name: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if phase_of(error) is None:
-            try:
-                setattr(error, _ATTRIBUTE, name)
-            except (AttributeError, TypeError):
-                pass  # an exception with slots keeps no mark; its traceback still tells
+        mark(error, name)
         raise
+
+
+def mark(error: BaseException, name: str) -> None:
+    """Note one of ``PHASES`` on an exception that has none yet, for a failure that is only met after its block."""
+    if phase_of(error) is None:
+        try:
+            setattr(error, _ATTRIBUTE, name)
+        except (AttributeError, TypeError):
+            pass  # an exception with slots keeps no mark; its traceback still tells
 
 
 def phase_of(error: BaseException) -> str | None:
