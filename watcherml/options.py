@@ -26,7 +26,7 @@ class Help(argparse.HelpFormatter):
     """
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_columns() - 2)
+        super().__init__(prog, width=columns() - 2)
 
 
 class RawHelp(Help, argparse.RawDescriptionHelpFormatter):
@@ -38,6 +38,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", Help)
+        # An abbreviation that works today means something else with the next flag.
+        options.setdefault("allow_abbrev", False)
         super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:
@@ -45,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, remedy=f"`{self.prog} --help` lists the options.")
 
 
-def _columns() -> int:
+def columns() -> int:
     """Return what ``shutil.get_terminal_size().columns`` says."""
     if os.environ.get("COLUMNS", "").isdecimal() and int(os.environ["COLUMNS"]):
         return int(os.environ["COLUMNS"])

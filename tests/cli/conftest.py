@@ -10,19 +10,27 @@ import pytest
 
 from watcherml.cli.main import main
 
+# Ctrl-C is a signal to the processes of a terminal's own session: the program has to be in it.
+TAKES_THE_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
 
 @pytest.fixture
 def on_a_terminal():
-    """Return a call that runs the program with a terminal as its three streams.
+    """Return a call that runs the program with a terminal as its three streams, which is also its controlling one.
 
-    ``answers`` are (question's words, what is typed) in the order in which they are asked; ``during`` is called once
-    with the process and what has been shown, as soon as its words appear.
+    ``answers`` are (question's words, what is typed) in the order in which they are asked; of ``during`` (words, keys)
+    the keys are pressed as soon as the words appear.
     """
 
     def run(*words, answers=(), during=None, seconds=90, **environment):
         outer, inner = pty.openpty()
         env = {**os.environ, "TERM": "xterm", **environment}
-        command = [sys.executable, "-m", "watcherml", *words]
+        command = [sys.executable, "-c", TAKES_THE_TERMINAL, "-m", "watcherml", *words]
         with subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner, env=env) as process:
             os.close(inner)
             waiting, shown, asked_at = list(answers), "", 0
@@ -40,7 +48,7 @@ def on_a_terminal():
                     asked_at = len(shown)
                     os.write(outer, waiting.pop(0)[1].encode() + b"\n")
                 if during and during[0] in shown:
-                    during[1](process)
+                    os.write(outer, during[1].encode())
                     during = None
             code = process.wait(60)
         os.close(outer)

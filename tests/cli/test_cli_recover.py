@@ -20,6 +20,7 @@ from watcherml.trials.paths import MARKER
 SMALL = ("--max-probe-trials", "3", "--max-full-trials", "1", "--confirmation-runs", "1")
 # Names of this process alone: processes are looked for by them.
 BY_HAND, TYPED = f"stopped-by-hand-{os.getpid()}", f"typed-{os.getpid()}"
+CTRL_C = "\x03"
 GUARD = ("--metric", "val_loss:minimize:0.42:0.03")
 SEQUENCE = """
 def train(config, max_steps=None):
@@ -280,10 +281,15 @@ def test_ctrl_c_stops_the_campaign_and_leaves_no_process(form, storage, failed_r
 
 def test_ctrl_c_at_a_terminal_does_the_same(storage, failed_run, on_a_terminal):
     words = recover(failed_run(seconds=30), "--yes", "--campaign-id", TYPED, "--termination-grace", "1")
-    during = ("started, at most", lambda process: process.send_signal(signal.SIGINT))
-    code, shown = on_a_terminal(*words, during=during)
+    code, shown = on_a_terminal(*words, during=("started, at most", CTRL_C))
     assert code == 130 and "stopped" in shown
     assert data.campaign(storage, TYPED)["status"] == "stopped" and not processes_of(TYPED)
+
+
+def test_ctrl_c_at_a_question_starts_nothing(storage, failed_run, on_a_terminal):
+    code, shown = on_a_terminal(*recover(failed_run()), during=("wall time? [y/N]", CTRL_C))
+    assert code == 130 and "Interrupted" in shown and "[4/5]" not in shown
+    assert data.campaigns(storage) == [] and not (storage.path / "trials").exists()
 
 
 def test_an_interrupt_while_the_campaign_starts_is_kept_until_it_can_be_stopped():

@@ -27,11 +27,12 @@ print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
 """
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("there", [True, False], ids=["a store", "no store"])
-def test_a_list_of_runs_loads_only_what_it_shows(there, tmp_path):
+def test_a_list_of_runs_loads_only_what_it_shows(there, form, tmp_path):
     if there:
         fill(Storage(tmp_path / "store"), runs=3, points=5)
-    words = [sys.executable, "-c", CODE, "--data-dir", str(tmp_path / "store"), "runs"]
+    words = [sys.executable, "-c", CODE, "--data-dir", str(tmp_path / "store"), "runs", "--format", form]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     code, loaded = json.loads(done.stderr)
     assert code == 0 and ("project-2-run-000002" in done.stdout) == there

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 _FRAMES = "|/-\\"
@@ -17,13 +18,17 @@ _NARROWEST = 40
 
 
 class Console:
-    """Where a command writes. ``json`` keeps standard output free of everything but JSON."""
+    """Where a command writes. ``json`` keeps standard output free of everything but JSON.
+
+    ``color`` is for results, ``notice_color`` for what goes to standard error: either may be a file.
+    """
 
     def __init__(self, *, quiet: bool = False, no_color: bool = False, json: bool = False) -> None:
         self.quiet = quiet
         self.json = json
         plain = no_color or json or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self.color = not plain and _is_terminal(sys.stdout)
+        self.notice_color = not plain and _is_terminal(sys.stderr)
         self._moves = not quiet and not json and os.environ.get("TERM") != "dumb" and _is_terminal(sys.stderr)
         self._frame = 0
         self._shown = False
@@ -44,6 +49,29 @@ class Console:
     def room(self) -> int | None:
         """What a line may take: the terminal's columns, None where results go to a file or another program."""
         return self.width if _is_terminal(sys.stdout) else None
+
+    @contextmanager
+    def fitting(self) -> Iterator[None]:
+        """Have text wrapped to the terminal that results go to, where it is narrower than text usually is."""
+        room = self.room
+        if room is None or room >= _DEFAULT_WIDTH:
+            yield
+            return
+        from watcherml.report import plain  # a plain start does without
+
+        before = plain.fit(room)
+        try:
+            yield
+        finally:
+            plain.fit(before)
+
+    def folded(self, line: str, indent: str) -> str:
+        """Return a line for standard error as it is, or folded to the terminal that it goes to."""
+        if not _is_terminal(sys.stderr) or len(line) <= self.width:
+            return line
+        import textwrap
+
+        return textwrap.fill(line, self.width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
     def out(self, text: str) -> None:
         """Write a result to standard output."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Paths and variables of this machine. A plan holds none, so a plan can be run with them.
 _OF_THIS_MACHINE = ("project_root", "python_executable", "secret")
+_CHANGE, _LEAST = 2, 16  # the column of a proposal's change, which its id says in short, and what is left of it
 
 
 def add_flags(parser: argparse.ArgumentParser, *, entrypoint_required: bool) -> None:
@@ -47,9 +48,14 @@ def check_flags(values: argparse.Namespace) -> None:
     options.requirements(values, default_steps=1)
 
 
-def plan_in_short(plan: RecoveryPlan, authorized: Collection[str], *, color: bool = False) -> str:
-    """Return a plan in a few lines: proposals one a line, what a person has to weigh, success and spending."""
-    from watcherml.report import plain, terms
+def plan_in_short(
+    plan: RecoveryPlan, authorized: Collection[str], *, color: bool = False, room: int | None = None
+) -> str:
+    """Return a plan in a few lines: proposals one a line, what a person has to weigh, success and spending.
+
+    ``room`` is what a line of the table may take; without it changes stand there in full.
+    """
+    from watcherml.report import plain, safe, terms
 
     rows: list[tuple[str, ...]] = []
     for one in plan.proposals:
@@ -59,6 +65,10 @@ def plan_in_short(plan: RecoveryPlan, authorized: Collection[str], *, color: boo
     if all(one.predicted_peak_bytes is None for one in plan.proposals):
         titles, rows = titles[:-1], [row[:-1] for row in rows]  # a column of "not predicted" says nothing
     lines = plain.wrap(terms.plan_headline(plan, authorized, ()), "  ", "  ")
+    if rows and room is not None:
+        others = [max(map(safe.width, column)) for column in zip(titles, *rows, strict=True)]
+        left = room - 2 - sum(others) - 2 * (len(others) - 1) + others[_CHANGE]
+        rows = [(*row[:_CHANGE], safe.cut(row[_CHANGE], max(left, _LEAST)), *row[_CHANGE + 1 :]) for row in rows]
     if rows:
         lines += plain.columns(titles, rows, color=color, indent="  ")
     for one in plan.proposals:

@@ -17,7 +17,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.report import plain
 from watcherml.report.glossary import label
 from watcherml.report.palette import Tone
-from watcherml.report.safe import one_line, shorten
+from watcherml.report.safe import cut, one_line, shorten, width
 from watcherml.report.units import format_bytes, format_seconds, plural
 
 _LOOK_SECONDS = 0.25
@@ -74,7 +74,7 @@ class Follower:
             if self.console.json:
                 self.console.document({"kind": "event", "campaign_id": self.campaign.campaign_id, **event})
             elif event["type"] not in _SILENT:
-                self.console.say(event_line(event, self.plan, color=self.console.color))
+                self.console.say(event_line(event, self.plan, color=self.console.color, room=self.console.room))
 
     def _note(self, event: Event) -> None:
         self._since = time.monotonic()
@@ -115,19 +115,26 @@ def run_campaign(
         raise
 
 
-def event_line(event: Event, plan: RecoveryPlan, *, color: bool = False) -> str:
-    """Return one bounded line for an event; a finished trial with its peak beside the device's memory."""
+def event_line(event: Event, plan: RecoveryPlan, *, color: bool = False, room: int | None = None) -> str:
+    """Return one bounded line for an event; a finished trial with its peak beside the device's memory.
+
+    ``room`` is the terminal's width; a narrow one does without the bar, then without what was predicted.
+    """
     body, kind = event["body"], event["type"]
     if kind not in ("trial_started", "trial_ended"):
-        return f"  {shorten(one_line(event['words']), _SENTENCE_WIDTH)}"
+        return f"  {cut(one_line(event['words']), min(_SENTENCE_WIDTH, (room or _SENTENCE_WIDTH + 2) - 2))}"
     who = f"  {label(body['role']):<12}  {_candidate(body):<{_CANDIDATE_WIDTH}}"
     if kind == "trial_started":
         limit = body.get("max_steps")
         length = f"at most {plural(limit, 'step')}" if limit else "full length"
         return f"{who}  started, {length}"
-    outcome = label(str(body["outcome"]))
-    facts = (plural(body["steps"] or 0, "step"), _peak(body, plan), format_seconds(body["wall_seconds"]))
-    line = f"{who}  {plain.paint(f'{outcome:<13}', _tone(body), color)}  {', '.join(filter(None, facts))}"
+    outcome = f"{label(str(body['outcome'])):<13}"
+    steps, took = plural(body["steps"] or 0, "step"), format_seconds(body["wall_seconds"])
+    for peak in _peaks(body, plan):
+        facts = ", ".join(filter(None, (steps, peak, took)))
+        if room is None or width(f"{who}  {outcome}  {facts}") <= room:
+            break
+    line = f"{who}  {plain.paint(outcome, _tone(body), color)}  {facts}"
     if body["outcome"] in ("completed", "oom"):
         return line
     # Anything else is not foreseen, so its reason is shown at once.
@@ -138,15 +145,18 @@ def _candidate(body: Mapping[str, Any]) -> str:
     return shorten(one_line(body.get("proposal_id") or "unchanged"), _CANDIDATE_WIDTH)
 
 
-def _peak(body: Mapping[str, Any], plan: RecoveryPlan) -> str:
+def _peaks(body: Mapping[str, Any], plan: RecoveryPlan) -> tuple[str, ...]:
+    """Return the peak in words, the longest first; an empty text where none was measured."""
     peak, whole = body.get("peak_bytes"), plan.contract.device.budget_bytes
     if peak is None:
-        return ""
-    text = f"peak {format_bytes(peak)}"
+        return ("",)
+    text = bare = f"peak {format_bytes(peak)}"
+    bar = ""
     if whole is not None:
-        text = f"{text} of {format_bytes(whole)} {plain.bar(peak, whole, 10)}"
+        text, bar = f"{text} of {format_bytes(whole)}", f" {plain.bar(peak, whole, 10)}"
     told = {one.proposal_id: one.predicted_peak_bytes for one in plan.proposals}.get(body.get("proposal_id") or "")
-    return text if told is None else f"{text}, predicted {format_bytes(told)}"
+    predicted = "" if told is None else f", predicted {format_bytes(told)}"
+    return f"{text}{bar}{predicted}", f"{text}{predicted}", text, bare
 
 
 def _tone(body: Mapping[str, Any]) -> Tone:

@@ -11,6 +11,7 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 
 from watcherml import __version__
 from watcherml.cli.commands import COMMANDS, load
@@ -63,20 +64,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     front, name, rest = _split(words)
-    # Without options in front the command's parser sets every default.
-    values = root_parser().parse_args(front) if front or name is None else None
     if name is None:
+        root_parser().parse_args(front)
         raise UsageError("no command", expected="one of " + ", ".join(COMMANDS), remedy=_LIST)
     if name not in COMMANDS:
         raise UsageError(f"unknown command {name[:60]!r}", remedy=_nearest(name))
-    # What the first parser has set, the second one does not set back to its default.
-    values = command_parser(name).parse_args(rest, values)
+    values = command_parser(name).parse_args([*front, *rest])
     console = Console(quiet=values.quiet, no_color=values.no_color, json=values.format == "json")
-    return load(name).run(values, console)
+    with console.fitting():
+        return load(name).run(values, console)
 
 
 def root_parser() -> Parser:
-    """Return the parser of what stands before the command; its help lists the commands."""
+    """Return the parser of words without a command; its help lists the commands."""
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
     parser = Parser(
@@ -85,18 +85,37 @@ def root_parser() -> Parser:
         description=_DESCRIPTION,
         epilog=f"commands:\n{listed}\n\n`{PROGRAM} COMMAND --help` explains one.\n\n{_EXIT_CODES}",
         formatter_class=RawHelp,
-        allow_abbrev=False,
     )
     _add_globals(parser)
+    parser.add_argument_group("every command").add_argument(
+        "--format", metavar="text|json", help="how the result is written; some commands have more"
+    )
     return parser
 
 
 def command_parser(name: str) -> Parser:
-    """Return the parser of one command's own words; the global options count there too."""
-    parser = Parser(prog=f"{PROGRAM} {name}", description=f"{COMMANDS[name]}.", allow_abbrev=False)
+    """Return the parser of one command's words and the global options, whichever side of it they stand on."""
+    parser = _CommandParser(prog=f"{PROGRAM} {name}", description=f"{COMMANDS[name]}.")
+    parser.command = name
     load(name).add_arguments(parser)
     _add_globals(parser)
     return parser
+
+
+class _CommandParser(Parser):
+    """A command's parser, whose help ends with the keys of its JSON."""
+
+    command = ""
+
+    def format_help(self) -> str:
+        """Return the help; the keys are loaded for it alone."""
+        import textwrap
+
+        from watcherml.cli.json_keys import KEYS
+        from watcherml.options import columns
+
+        told = textwrap.fill(f"with --format json: {KEYS[self.command]}", columns() - 2, break_on_hyphens=False)
+        return f"{super().format_help().rstrip()}\n\n{told}\n"
 
 
 def _add_globals(parser: Parser) -> None:
@@ -114,8 +133,27 @@ def _split(words: list[str]) -> tuple[list[str], str | None, list[str]]:
     """Return the options before the command, the command, and what follows it."""
     index = 0
     while index < len(words) and words[index].startswith("-"):
-        index += 2 if words[index] == "--data-dir" else 1
+        index += 2 if _takes_a_value(words[index], words[index + 1 : index + 2]) else 1
     return words[:index], words[index] if index < len(words) else None, words[index + 1 :]
+
+
+def _takes_a_value(flag: str, following: list[str]) -> bool:
+    """Whether the word after this flag belongs to it."""
+    if flag in ("--data-dir", "--format"):
+        return True
+    if "=" in flag or flag in ("-h", "--help", "--version", "--no-color", "--quiet"):
+        return False
+    # A command's own flag before the command: only now is it worth reading the flags of all of them.
+    with_a_value, switches = _flags()
+    return flag in with_a_value and not (flag in switches and following[:1] and following[0] in COMMANDS)
+
+
+@cache
+def _flags() -> tuple[set[str], set[str]]:
+    """Return the flags that take a value in some command, and those that take none in some."""
+    everywhere = [action for name in COMMANDS for action in command_parser(name)._actions]
+    with_a_value = {flag for action in everywhere if action.nargs != 0 for flag in action.option_strings}
+    return with_a_value, {flag for action in everywhere if action.nargs == 0 for flag in action.option_strings}
 
 
 def _nearest(name: str) -> str:
@@ -136,11 +174,12 @@ def _complain(words: Sequence[str], error: dict[str, str], exit_code: int) -> No
         return
     from watcherml.report.safe import many_lines, one_line
 
-    console.warn(f"{PROGRAM}: {one_line(error['message'], 2_000)}")
+    console.warn(console.folded(f"{PROGRAM}: {one_line(error['message'], 2_000)}", "  "))
     for key, label in (("expected", "expected"), ("got", "got"), ("remedy", "next")):
         if error.get(key):
-            body = many_lines(error[key], 4_000).rstrip().replace("\n", "\n    ")
-            console.warn(f"  {label}: {body}")
+            first, *more = many_lines(error[key], 4_000).rstrip().split("\n")
+            for line in (f"  {label}: {first}", *(f"    {line}" for line in more)):
+                console.warn(console.folded(line, "    "))
 
 
 def _wants_json(words: Sequence[str]) -> bool:

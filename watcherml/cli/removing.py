@@ -40,7 +40,7 @@ def remove(
 
     document = planned.to_data()
     if not planned.empty:
-        console.notice(text_planned(document, color=console.color))
+        console.notice(text_planned(document, color=console.notice_color))
         if not values.yes:
             _confirm(console, question(document))
     done = carry_out(planned, by=values.by, reason=values.reason, storage=storage).to_data()

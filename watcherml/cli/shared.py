@@ -39,10 +39,14 @@ def count(text: str) -> int:
 def deliver(values: argparse.Namespace, console: Console, faces: Mapping[str, Face]) -> None:
     """Write the face that ``--format`` chose to standard output or to ``--output``."""
     target = getattr(values, "output", None)
-    text = faces[values.format](console.color and target is None)
     if target is None:
-        console.out(text)
+        console.out(faces[values.format](console.color))
         return
+    from watcherml.report import plain
+
+    before = plain.fit(None)  # a file has no columns
+    text = faces[values.format](False)
+    plain.fit(before)
     write_file(target, text, "--output")
     console.say(f"Wrote {target}.")
 

@@ -31,7 +31,8 @@ def deliver_result(values: argparse.Namespace, console: Console, campaign: Campa
         return text_verdict(result.verdict, result.chain.plan, trials, result.standing, color=color)
 
     deliver(values, console, {"text": text, "json": as_json(result_document(result, trials), one_line=True)})
-    console.say(f"Every check and event: {command_line(values, 'recovery', campaign.campaign_id)}")
+    between = "" if values.output else "\n"  # after "Wrote FILE." it goes on
+    console.say(f"{between}Every check and event: {command_line(values, 'recovery', campaign.campaign_id)}")
     return 0 if result.verified else NOT_VERIFIED
 
 

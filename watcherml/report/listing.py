@@ -80,29 +80,32 @@ def _device(row: Row) -> str:
     return {"none": "–", "simulated": "simulated"}.get(kind, label(kind))
 
 
+# What a person called a run; stands beside its id, in text only where a row has one.
+NAME = Column("Name", _text("title"), 24, spare=1)
+# A run's id begins with its project, so that a narrow terminal can do without the project itself.
 RUNS = (
     Column("Run", _text("run_id"), 44, is_id=True),
-    Column("Project", _text("project"), 24),
+    Column("Project", _text("project"), 24, spare=2),
     Column("Status", _run_status, 22, tone=_run_tone),
     Column("Started", lambda row: format_time(row.get("started_at"), "–"), 23, spare=1),
     Column("Took", lambda row: format_seconds(row.get("duration_s"), "–"), 14, numeric=True, spare=3),
-    Column("Step", lambda row: format_count(row.get("last_step"), "–"), 12, numeric=True, spare=2),
+    Column("Step", lambda row: format_count(row.get("last_step"), "–"), 12, numeric=True, spare=3),
     Column("Peak", lambda row: format_bytes(row.get("peak_device_bytes"), "–"), 12, numeric=True, spare=4),
     Column("Device", _device, 10, spare=5),
     Column("Failure", _class, 32),
 )
 FAILURES = (
     Column("Run", _text("run_id"), 44, is_id=True),
-    Column("Project", _text("project"), 24),
+    Column("Project", _text("project"), 24, spare=3),
     Column("State", _resolved, 10, tone=_resolved_tone),
     Column("Failed", lambda row: format_time(row.get("created_at"), "–"), 23, spare=1),
-    Column("Failure", _class, 32),
-    Column("Device", _device, 10, spare=2),
+    Column("Failure", _class, 32, spare=2),  # the sentence says it too
+    Column("Device", _device, 10, spare=3),
     Column("What happened", _text("sentence"), 90),
 )
 CAMPAIGNS = (
     Column("Campaign", _text("campaign_id"), 44, is_id=True),
-    Column("Project", _text("project"), 24),
+    Column("Project", _text("project"), 24, spare=3),
     Column("Status", campaign_status, 18, tone=_campaign_tone),
     Column("Prepared", lambda row: format_time(row.get("created_at"), "–"), 23, spare=2),
     Column("Trials", lambda row: format_count(row.get("trials"), "–"), 7, numeric=True, spare=3),

@@ -11,8 +11,20 @@ from watcherml.report import safe
 from watcherml.report.palette import Tone
 
 WIDTH = 96  # columns; fits a notebook's output area and half a screen
+_NARROWEST = 40
 _LABEL = 16
+_columns = WIDTH
 _SGR: dict[Tone, str] = {"good": "32", "bad": "31", "warn": "33", "calm": "36", "quiet": "2"}
+
+
+def fit(columns: int | None) -> int:
+    """From here on wrap to so many columns, 40 to 96; None is a place without columns, where lines take 96.
+
+    For a process that writes to one terminal, as the command line does. Returns what it was before.
+    """
+    global _columns
+    before, _columns = _columns, WIDTH if columns is None else max(_NARROWEST, min(WIDTH, columns))
+    return before
 
 
 def paint(text: str, tone: Tone, color: bool) -> str:
@@ -26,12 +38,12 @@ def bold(text: str, color: bool) -> str:
 
 
 def wrap(value: object, indent: str = "", first: str | None = None, limit: int = 2_000) -> list[str]:
-    """Return a value as lines of at most 96 columns, ``first`` standing before the first one."""
+    """Return a value as lines of at most 96 columns (see ``fit``), ``first`` standing before the first one."""
     head = indent if first is None else first
     import textwrap  # not needed for tables, which are what is printed most
 
     text = safe.one_line(value, limit)
-    lines = textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False)
+    lines = textwrap.wrap(text, _columns, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False)
     return lines or [head.rstrip()]
 
 

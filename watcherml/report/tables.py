@@ -6,22 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watcherml.report import plain
-from watcherml.report.listing import CAMPAIGNS, EVENT_NAMES, FAILURES, RUNS, Column
+from watcherml.report.listing import CAMPAIGNS, EVENT_NAMES, FAILURES, NAME, RUNS, Column
 from watcherml.report.safe import compact, cut, one_line, shorten, width
 from watcherml.report.units import format_time
 
 _WHOLE_ID = 200  # characters, more than any id has: an id that is cut cannot be typed again
 _LEAST_PROSE = 30  # columns that a sentence needs to say anything
+_GOOD_PROSE = 45  # columns that it is left with before another column comes back
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False, columns: int | None = None) -> str:
     """Return runs, one a line; rows of the view ``run_summary``. ``columns`` is what a line may take."""
-    return _table(RUNS, rows, "No runs are recorded here yet.", color, columns)
+    return _table(_named(RUNS, rows), rows, "No runs are recorded here yet.", color, columns)
 
 
 def failures_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False, columns: int | None = None) -> str:
     """Return failures, one a line; rows of the view ``failure_summary``. ``columns`` is what a line may take."""
-    return _table(FAILURES, rows, "No failures are recorded here.", color, columns)
+    return _table(_named(FAILURES, rows), rows, "No failures are recorded here.", color, columns)
 
 
 def campaigns_table(rows: Sequence[Mapping[str, Any]], *, color: bool = False, columns: int | None = None) -> str:
@@ -68,15 +69,13 @@ def _table(
 ) -> str:
     if not rows:
         return empty + "\n"
-    shown = list(columns)
     cells = {column.title: [_cell(column, row) for row in rows] for column in columns}
-    left_out: list[str] = []
+    shown, left_out = list(columns), list[str]()
     if room is not None:
-        for column in sorted((one for one in columns if one.spare), key=lambda one: -one.spare):
-            if _taken(shown, cells, cut_to=_LEAST_PROSE) > room:
-                shown.remove(column)
-                # A column that says nothing is not missed.
-                left_out += [column.title] if any(cell.strip("–") for cell in cells[column.title]) else []
+        shown = _fitting(columns, cells, room)
+        # A column that says nothing is not missed.
+        says = [one.title for one in columns if any(cell.strip("–") for cell in cells[one.title])]
+        left_out = [title for title in says if title not in {one.title for one in shown}]
         if shown[-1].is_prose:
             others = _taken(shown[:-1], cells)
             limit = max(_LEAST_PROSE, room - others - 2)
@@ -92,6 +91,25 @@ def _table(
         note = f"Left out at this width: {', '.join(left_out)}. `--format json` has everything."
         lines += [plain.paint(line, "quiet", color) for line in plain.wrap(note)]
     return plain.finish(lines)
+
+
+def _named(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Sequence[Column]:
+    """Return the columns with the names that people gave beside the ids, where a row has one."""
+    return (columns[0], NAME, *columns[1:]) if any(row.get("title") for row in rows) else columns
+
+
+def _fitting(columns: Sequence[Column], cells: Mapping[str, Sequence[str]], room: int) -> list[Column]:
+    """Return the columns that fit, in their order: the most dispensable go first, and what fits again comes back."""
+
+    gone: list[Column] = []
+    for column in sorted((one for one in reversed(columns) if one.spare), key=lambda one: -one.spare):
+        if _taken([one for one in columns if one not in gone], cells, _LEAST_PROSE) > room:
+            gone.append(column)
+    for column in reversed(gone.copy()):
+        without = [one for one in gone if one is not column]
+        if _taken([one for one in columns if one not in without], cells, _GOOD_PROSE) <= room:
+            gone = without
+    return [one for one in columns if one not in gone]
 
 
 def _cell(column: Column, row: Mapping[str, Any]) -> str:

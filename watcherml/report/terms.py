@@ -56,7 +56,7 @@ def success_sentences(contract: RecoveryContract) -> list[str]:
     wanted = contract.verification
     runs = plural(wanted.confirmation_runs, "fresh confirmation run")
     lines = [
-        f"{runs} must each complete and meet all of the following.",
+        f"{runs} must {'each ' if wanted.confirmation_runs > 1 else ''}complete and meet all of the following.",
         f"At least {plural(wanted.minimum_progress_steps, 'optimizer step')}.",
     ]
     for guard in wanted.metric_guards:

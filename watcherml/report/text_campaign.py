@@ -43,7 +43,7 @@ def text_verdict(
     if standing != "on_record":
         lines += plain.wrap(meaning("standing", standing))
     if verdict.device_kind == "simulated":
-        lines.append(terms.SIMULATED_NOTE)
+        lines += plain.wrap(terms.SIMULATED_NOTE)
     lines += plain.section("What changes", _change(verdict, plan), color)
     lines += _checks(verdict, color)
     lines += plain.section("Trials", _ladder(plan, rungs(trials), [], color) if trials else [], color)
@@ -73,7 +73,7 @@ def _ladder(plan: RecoveryPlan, started: Sequence[Rung], coming: Sequence[Planne
     ]
     tones = [(None, None, rung.tone, None, None, None, None) for rung in started]
     table = plain.columns(titles, rows, numeric=(3, 4, 6), tones=tones, color=color, indent="  ")
-    lines = table[:1]
+    lines = table[:1] if started else []
     for rung, line in zip(started, table[1:], strict=True):
         lines.append(line)
         lines += plain.wrap(rung.sentence, "      ", "      ", 400) if rung.sentence else []

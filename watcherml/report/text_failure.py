@@ -29,16 +29,19 @@ _BAR = 60
 MOST_EXCLUDED = 4
 
 
-def text_failure(capsule: Capsule, release: Mapping[str, Any] | None = None, *, color: bool = False) -> str:
+def text_failure(
+    capsule: Capsule, release: Mapping[str, Any] | None = None, *, title: str | None = None, color: bool = False
+) -> str:
     """Return a capsule as text; the first line says what happened and what to do next.
 
-    ``release`` tells what was given back after the failure: ``forensics.release.Release.to_data()``.
+    ``release`` tells what was given back after the failure: ``forensics.release.Release.to_data()``; ``title`` is what
+    a person called the run.
     """
     lines = [plain.bold(line, color) for line in plain.wrap(capsule.headline)]
     lines += [plain.bold(line, color) for line in plain.wrap(next_step(capsule)) if line]
     if capsule.device.kind == "simulated":
-        lines.append(SIMULATED_NOTE)
-    lines += ["", *_facts(capsule)]
+        lines += plain.wrap(SIMULATED_NOTE)
+    lines += ["", *_facts(capsule, title)]
     if is_about_memory(capsule):
         lines += plain.section("Memory", _memory(capsule), color)
         lines += plain.section(f"Diagnosis: {label(capsule.diagnosis.status)}", _diagnosis(capsule.diagnosis), color)
@@ -54,10 +57,11 @@ def text_failure(capsule: Capsule, release: Mapping[str, Any] | None = None, *, 
     return plain.finish(lines)
 
 
-def _facts(capsule: Capsule) -> list[str]:
+def _facts(capsule: Capsule, title: str | None) -> list[str]:
     failure = capsule.failure
     return [
         *plain.pair("Run", f"{capsule.run_id} ({shorten(capsule.project, 80)})"),
+        *plain.pair("Name", title or ""),
         *plain.pair("Failure", class_words(capsule)),
         *plain.pair("Where", failure.where or "not known"),
         *plain.pair("When", when_words(capsule)),

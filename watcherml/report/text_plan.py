@@ -19,7 +19,7 @@ def text_plan(
     """Return a plan as text. ``authorized`` and ``rejected`` hold the ids of proposals a person decided on."""
     lines = [plain.bold(line, color) for line in plain.wrap(terms.plan_headline(plan, authorized, rejected))]
     if plan.contract.device.kind == "simulated":
-        lines.append(terms.SIMULATED_NOTE)
+        lines += plain.wrap(terms.SIMULATED_NOTE)
     for note in plan.notes:
         lines += plain.wrap(note)
     lines += [

@@ -31,7 +31,7 @@ def text_run(
         lines += plain.wrap(row["end_reason"])
     device = device_of(row)
     if device.get("kind") == "simulated":
-        lines.append(SIMULATED_NOTE)
+        lines += plain.wrap(SIMULATED_NOTE)
     lines += ["", *_facts(row, device)]
     lines += plain.section("Metrics", _figures(curves(metrics), color), color)
     lines += plain.section("Memory", _figures(sample_curves(samples, device.get("budget_bytes")), color), color)
@@ -46,6 +46,7 @@ def _facts(row: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
     took = format_seconds(ended - started) if started is not None and ended is not None else "-"
     size = f", {format_bytes(device['budget_bytes'])}" if device.get("budget_bytes") is not None else ""
     return [
+        *plain.pair("Name", row.get("title") or ""),
         *plain.pair("Project", row.get("project") or "-"),
         *plain.pair("Started", format_time(started)),
         *plain.pair("Ended", format_time(ended, "-")),

@@ -12,9 +12,15 @@ _KEY = 26
 
 def text_schemas(rows: Sequence[Mapping[str, Any]], *, color: bool = False) -> str:
     """Return the kinds, one a line."""
-    cells = [(str(row["name"]), str(row["version"]), str(row["summary"])) for row in rows]
-    lines = plain.columns(("Document", "Version", "What it is"), cells, numeric=(1,), color=color)
-    return plain.finish([*lines, "", "`watcher schema DOCUMENT` shows its fields, `--format json` its JSON Schema."])
+    cells = [(str(row["name"]), str(row["version"])) for row in rows]
+    titles, *heads = plain.columns(("Document", "Version"), cells, numeric=(1,))
+    wide = len(titles) + 2  # the sentences are wrapped beside these columns
+    lines = [plain.bold(f"{titles}  What it is", color)]
+    for head, row in zip(heads, rows, strict=True):
+        first, *rest = plain.wrap(row["summary"], " " * wide, " " * wide)
+        lines += [head + first[len(head) :], *rest]
+    ending = plain.wrap("`watcher schema DOCUMENT` shows its fields, `--format json` its JSON Schema.")
+    return plain.finish([*lines, "", *ending])
 
 
 def text_schema(document: Mapping[str, Any], *, color: bool = False) -> str:

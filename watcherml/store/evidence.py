@@ -49,7 +49,7 @@ class Evidence:
     def failures(
         self, *, project: str | None = None, unresolved: bool = False, limit: int = 100, offset: int = 0
     ) -> list[Row]:
-        """Return ``failure_summary`` rows, newest first, ``offset`` of them passed over.
+        """Return ``failure_summary`` rows with the run's title, newest first, ``offset`` of them passed over.
 
         Failures of trials stand with their campaign.
         """
@@ -58,7 +58,8 @@ class Evidence:
             clauses += " AND resolved_at IS NULL"
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT * FROM failure_summary {clauses} ORDER BY created_at DESC LIMIT ? OFFSET ?",
+                "SELECT *, (SELECT title FROM runs WHERE runs.run_id = failure_summary.run_id) AS title"
+                f" FROM failure_summary {clauses} ORDER BY created_at DESC, capsule_id DESC LIMIT ? OFFSET ?",
                 (*values, limit, offset),
             ).fetchall()
         return [dict(row) for row in rows]

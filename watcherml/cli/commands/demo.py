@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from watcherml.cli.console import Console
 from watcherml.cli.demo_folder import MODULE, DemoFolder
-from watcherml.cli.shared import add_format, command_line
+from watcherml.cli.shared import add_format, as_json, command_line, deliver
 from watcherml.errors import CampaignError, InvalidValue, MissingDependency
 from watcherml.store.storage import Storage
 
@@ -192,17 +192,17 @@ class _Story:
         from watcherml.report.changes import differences
         from watcherml.report.units import format_seconds
 
-        if self.values.format == "json":
-            document = {**result_document(result, campaign.trials()), "run_id": run_id, "seconds": round(seconds, 1)}
-            self.console.document(document)
-            return 0 if result.verified else NOT_VERIFIED
+        def text(color: bool) -> str:
+            tone: Tone = "good" if result.verified else "bad"
+            lines = [plain.paint(line, tone, color) for line in plain.wrap(result.sentence, "  ", "  ")]
+            if result.verified:
+                for one in differences(result.chain.plan.source.config, result.verified_config):
+                    lines += plain.wrap(f"{one.path}: {one.before} → {one.after}", "    ", "    ")
+            return plain.finish(lines)
+
+        document = {**result_document(result, campaign.trials()), "run_id": run_id, "seconds": round(seconds, 1)}
         self.head("5. Verdict")
-        tone: Tone = "good" if result.verified else "bad"
-        lines = [plain.paint(line, tone, self.console.color) for line in plain.wrap(result.sentence, "  ", "  ")]
-        if result.verified:
-            for one in differences(result.chain.plan.source.config, result.verified_config):
-                lines += plain.wrap(f"{one.path}: {one.before} → {one.after}", "    ", "    ")
-        self.console.out("\n".join(lines))
+        deliver(self.values, self.console, {"text": text, "json": as_json(document, one_line=True)})
         self.tell(f"Took {format_seconds(seconds)}.")
         self.head("Look at it yourself")
         for words in (

@@ -49,7 +49,7 @@ def run(values: argparse.Namespace, console: Console) -> int:
                 + (
                     text.text_run(row, metrics, samples, artifacts, color=color)
                     if capsule is None
-                    else text.text_failure(capsule, color=color)
+                    else text.text_failure(capsule, title=row["title"], color=color)
                 )
                 + text_marked(marked)
             ),

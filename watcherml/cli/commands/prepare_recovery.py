@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace, console: Console) -> int:
     """Prepare the plan, put it on record, and write its sealed document where ``--out`` says."""
+    from watcherml.report import plain
     from watcherml.report.documents import plan_document
     from watcherml.report.text import text_plan
 
@@ -32,7 +33,8 @@ def run(values: argparse.Namespace, console: Console) -> int:
     if values.out is not None:
         secrets = [word for one in values.secret for word in ("--secret", one)]
         command = command_line(values, "recover", "--plan", values.out, *secrets)
-        console.say(f"Wrote the sealed plan. To run it: {command}")
+        console.say(f"\nWrote the sealed plan. To run it: {command}")
     else:
-        console.say("Nothing was run. --out FILE writes the plan, and `watcher recover --plan FILE` runs it.")
+        told = "Nothing was run. --out FILE writes the plan, and `watcher recover --plan FILE` runs it."
+        console.say(plain.finish(["", *plain.wrap(told)]))
     return 0

@@ -106,7 +106,8 @@ class _Recovery:
         self._observe(self.values.run_id if loaded is None else loaded.plan.source.run_id)
         self.stage(1)
         preparation = loaded or prepared(self.values, self.storage)
-        self.console.say(plan_in_short(preparation.plan, self.values.authorize, color=self.console.color))
+        shown = plan_in_short(preparation.plan, self.values.authorize, color=self.console.color, room=self.console.room)
+        self.console.say(shown)
         if self.values.save_plan is not None:
             write_file(self.values.save_plan, preparation.to_json(), "--save-plan")
             self.console.say(f"Wrote {self.values.save_plan}.")

@@ -42,6 +42,10 @@ def _table(rows: list[Row], *, color: bool, columns: int | None) -> str:
 
 
 def _json(rows: list[Row]) -> str:
-    from watcherml.report.documents import runs_document
+    try:
+        return as_json({"kind": "runs", "runs": rows})(False)
+    except (TypeError, ValueError):
+        # What JSON cannot say, such as NaN, is put in words there, and half the package is loaded for it.
+        from watcherml.report.documents import runs_document
 
-    return as_json(runs_document(rows))(False)
+        return as_json(runs_document(rows))(False)

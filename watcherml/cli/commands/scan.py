@@ -11,17 +11,12 @@ from watcherml.cli.console import Console
 from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
 
 DEFAULT_LIMIT = 100
-_KEYS = """\
-with --format json: kind ("scan"), store, count (all that was found), kinds (how many of each kind), findings; each of
-these has table ("file" for a file of the store), column (its path there), row, run_id, path (the place in a JSON
-document), kind, excerpt. No finding holds the secret itself.
-exit codes: 0 whatever was found; with --check 1 if anything was"""
+_NOTES = "exit codes: 0 whatever was found; with --check 1 if anything was"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _KEYS
+    parser.epilog = _NOTES
     parser.add_argument("--limit", type=count, default=DEFAULT_LIMIT, metavar="N",
                         help="findings that are shown (default: %(default)s); all are counted")  # fmt: skip
     parser.add_argument("--check", action="store_true", help="end with 1 if anything was found")
