@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -112,11 +113,12 @@ def _literals(text: str) -> Iterator[Span]:
 
 def _of_environment() -> list[str]:
     # Read at each call: a program may set them at any time.
-    return [
-        value
-        for name, value in list(os.environ.items())
-        if names.naming(name) == "strong" and not stands_for_nothing(value) and _is_telling(value)
-    ]
+    return [value for name, value in list(os.environ.items()) if _is_secret_variable(name, value)]
+
+
+@functools.lru_cache(maxsize=1_024)
+def _is_secret_variable(name: str, value: str) -> bool:
+    return names.naming(name) == "strong" and not stands_for_nothing(value) and _is_telling(value)
 
 
 # -- shapes -------------------------------------------------------------------------------------------------------
