@@ -48,7 +48,8 @@ def plan_headline(plan: RecoveryPlan, authorized: Collection[str], rejected: Col
     if not ready:
         return f"{found}, all rejected. Nothing would be tried."
     text = f"{found}, {ready:,} may run. Next: start the campaign"
-    return f"{text}, or first decide on the {waiting:,} that need approval." if waiting else f"{text}."
+    undecided = f", or first decide on the {waiting:,} that {'needs' if waiting == 1 else 'need'} approval"
+    return f"{text}{undecided}." if waiting else f"{text}."
 
 
 def success_sentences(contract: RecoveryContract) -> list[str]:
@@ -56,7 +57,7 @@ def success_sentences(contract: RecoveryContract) -> list[str]:
     wanted = contract.verification
     runs = plural(wanted.confirmation_runs, "fresh confirmation run")
     lines = [
-        f"{runs} must each complete and meet all of the following.",
+        f"{runs} must {'each ' if wanted.confirmation_runs > 1 else ''}complete and meet all of the following.",
         f"At least {plural(wanted.minimum_progress_steps, 'optimizer step')}.",
     ]
     for guard in wanted.metric_guards:
