@@ -30,11 +30,11 @@ def test_readme_names_every_command_and_no_other():
 
 def test_readme_names_every_magic_and_no_other():
     pytest.importorskip("IPython")
-    from watcherml.notebook.magics import COMMANDS
+    from watcherml.notebook.magics import CELL_COMMANDS, COMMANDS
 
     named = set(re.findall(r"(?<!%)%watcher ([a-z][a-z-]*)", README))
     assert named == set(COMMANDS)
-    assert "%%watcher recover" in README
+    assert set(re.findall(r"%%watcher ([a-z][a-z-]*)", README)) == set(CELL_COMMANDS)
 
 
 def test_readme_names_every_public_symbol_and_all_of_them_load():

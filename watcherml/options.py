@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from watcherml.contract import limits
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from watcherml.contract.budget import RecoveryBudget
     from watcherml.contract.contract import VerificationRequirements
     from watcherml.contract.permissions import InterventionPermissions
+
+
+DEFAULT_LIMIT = 100  # rows of a list
 
 
 class Help(argparse.HelpFormatter):
@@ -55,6 +59,48 @@ def columns() -> int:
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
     except (AttributeError, ValueError, OSError):
         return 80
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text[:40]!r}")
+    return int(text)
+
+
+def add_list_flags(parser: argparse.ArgumentParser, statuses: Sequence[str] = ()) -> None:
+    """Add which rows of a list are shown: ``--project``, ``--status`` (one of ``statuses``, if any) and ``--limit``."""
+    parser.add_argument("--project", metavar="NAME", help="only this project")
+    if statuses:
+        parser.add_argument("--status", choices=tuple(statuses), help="only this status")
+    parser.add_argument("--limit", type=count, default=DEFAULT_LIMIT, metavar="N", help="default: %(default)s")
+
+
+def check_verified(values: argparse.Namespace) -> None:
+    """Raise ``UsageError`` for ``--verified`` beside another ``--status``."""
+    if values.verified and values.status not in (None, "verified"):
+        raise UsageError("--verified", expected="no other --status beside it", got=values.status)
+
+
+def add_file_flags(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add where a file is written; ``default`` is its name."""
+    parser.add_argument("--out", metavar="FILE", help=f"a file or a folder (default: {default} here)")
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+
+
+def add_resolve_flags(parser: argparse.ArgumentParser) -> None:
+    """Add how a failure is marked."""
+    parser.add_argument("--note", metavar="TEXT", default="", help="what resolved it, at most 2000 characters")
+    parser.add_argument("--by", metavar="NAME", default="", help="who says so (default: this user)")
+    parser.add_argument("--reopen", action="store_true", help="take the mark away")
+
+
+def check_resolve(values: argparse.Namespace) -> None:
+    """Raise ``UsageError`` for flags that contradict each other."""
+    if values.reopen and (values.note or values.by):
+        raise UsageError(
+            "--reopen", expected="neither --note nor --by beside it", got="--note" if values.note else "--by"
+        )
 
 
 def add_contract_flags(parser: argparse.ArgumentParser) -> None:
@@ -112,12 +158,22 @@ def add_entrypoint_flags(parser: argparse.ArgumentParser, *, required: bool) -> 
     group = parser.add_argument_group("entrypoint")
     group.add_argument("--entrypoint", required=required, metavar="MODULE:FUNCTION",
                        help="importable training function, for example train_entrypoint:train")  # fmt: skip
-    group.add_argument("--project-root", default=".", metavar="DIR", help="folder that holds the code (default: .)")
     group.add_argument("--working-directory", default=".", metavar="DIR",
                        help="where trials run, relative to the project root (default: .)")  # fmt: skip
-    group.add_argument("--python-executable", metavar="PATH", help="interpreter of the trials (default: this one)")
+    add_machine_flags(group)
+
+
+def add_machine_flags(group: argparse._ActionsContainer) -> None:
+    """Add the paths and variables of this machine, which no plan holds."""
+    add_code_flags(group)
     group.add_argument("--secret", action="append", default=[], metavar="PATH=env:NAME",
                        help="variable that holds the value of a redacted path; repeat for several")  # fmt: skip
+
+
+def add_code_flags(group: argparse._ActionsContainer) -> None:
+    """Add where the code is and which interpreter runs it."""
+    group.add_argument("--project-root", default=".", metavar="DIR", help="folder that holds the code (default: .)")
+    group.add_argument("--python-executable", metavar="PATH", help="interpreter of the trials (default: this one)")
 
 
 def requirements(values: argparse.Namespace, default_steps: int | None = None) -> VerificationRequirements:

@@ -25,6 +25,11 @@ from headless import WAIT_MS, missing
 from headless import chromium as chromium
 
 ROOT = str(Path(__file__).resolve().parents[2])
+# Notebook 7.6 raises these by itself while it loads, on an empty notebook too: they say nothing of a panel.
+OF_NOTEBOOK = (
+    "Cannot read properties of undefined (reading 'schema')",
+    "Command 'filebrowser:open-path' not registered.",
+)
 QUIET = {"fetchNews": "false", "checkForUpdates": False}
 
 
@@ -120,7 +125,7 @@ def lab_server(jupyter_home, tmp_path_factory):
         sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}",
         "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
         "--allow-root", "--LabApp.expose_app_in_browser=True", "--LanguageServerManager.autodetect=False",
-        "--LabApp.extension_manager=readonly",
+        "--LabApp.extension_manager=readonly", "--JupyterNotebookApp.expose_app_in_browser=True",
     ]  # fmt: skip
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=jupyter_home, stdout=log, stderr=log, start_new_session=True)
@@ -150,13 +155,15 @@ def _wait_until_ready(process, address, log):
 
 @pytest.fixture
 def open_notebook(chromium, lab_server):
-    """Open a notebook made of these cells in a folder of its own; yields a function."""
+    """Open a notebook made of these cells in a folder of its own, in JupyterLab or in Notebook 7; yields a function."""
     address, token, root = lab_server
     opened = []
 
-    def open_one(name, cells):
+    def open_one(name, cells, front="lab"):
         import nbformat
 
+        if front == "notebook" and importlib.util.find_spec("notebook") is None:
+            missing("Notebook 7 is not installed: pip install 'notebook>=7'")
         folder = root / name
         folder.mkdir()
         notebook = nbformat.v4.new_notebook(
@@ -167,12 +174,14 @@ def open_notebook(chromium, lab_server):
         context = chromium.new_context(viewport={"width": 1280, "height": 1600})
         context.set_default_timeout(WAIT_MS)
         page, errors = context.new_page(), []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(f"{address}/lab/tree/{name}/{name}.ipynb?token={token}&reset")
+        theirs = OF_NOTEBOOK if front == "notebook" else ()
+        page.on("pageerror", lambda error: str(error) in theirs or errors.append(str(error)))
+        place = "lab/tree" if front == "lab" else "notebooks"
+        page.goto(f"{address}/{place}/{name}/{name}.ipynb?token={token}" + ("&reset" if front == "lab" else ""))
         page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
         page.wait_for_function(f"() => {CURRENT}?.sessionContext?.session?.kernel?.status === 'idle'")
         opened.append(context)
-        return Lab(page, errors)
+        return Lab(page, errors, folder)
 
     yield open_one
     for context in opened:

@@ -1,7 +1,6 @@
 """Handles on a kernel and on JupyterLab for the end-to-end tests."""
 
 import os
-import tempfile
 from pathlib import Path
 
 # The notebook that JupyterLab shows.
@@ -60,11 +59,12 @@ def texts(cell, kind="text/plain"):
 
 
 class Lab:
-    """One notebook, open in JupyterLab."""
+    """One notebook, open in JupyterLab or in Notebook 7, in a folder of its own."""
 
-    def __init__(self, page, errors):
+    def __init__(self, page, errors, folder):
         self.page = page
         self.errors = errors
+        self.folder = folder
 
     def command(self, name, **arguments):
         """Execute a command of JupyterLab."""
@@ -81,12 +81,30 @@ class Lab:
             f" && {CURRENT}.sessionContext.session?.kernel?.status === 'idle'"
         )
 
+    def restart_kernel(self):
+        """Start a new kernel under the same notebook, and wait until it is idle."""
+        self.page.evaluate(f"() => {CURRENT}.sessionContext.session.kernel.restart()")
+        self.page.wait_for_function(f"() => {CURRENT}.sessionContext.session?.kernel?.status === 'idle'")
+
+    def focused(self):
+        """Return the first of our class names around what has the focus, without its prefix."""
+        return self.page.evaluate(
+            """() => {
+                for (let at = document.activeElement; at; at = at.parentElement)
+                    for (const one of at.classList)
+                        if (one.startsWith('wml-') && one !== 'wml-panel') return one.slice(4)
+                return ''
+            }"""
+        )
+
     def output(self, number):
         """Return the locator of a cell's output area."""
         return self.page.locator(f".jp-CodeCell >> nth={number}").locator(".jp-OutputArea").first
 
     def shot(self, locator, name):
-        """Write what a locator shows to WATCHERML_SHOTS, if that is set, else to a temporary folder."""
-        folder = Path(os.environ.get("WATCHERML_SHOTS") or Path(tempfile.gettempdir(), "watcherml-shots"))
+        """Write what a locator shows to the folder WATCHERML_SHOTS, if that is set."""
+        if not os.environ.get("WATCHERML_SHOTS"):
+            return
+        folder = Path(os.environ["WATCHERML_SHOTS"])
         folder.mkdir(parents=True, exist_ok=True)
         locator.screenshot(path=str(folder / f"{name}.png"))

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from matrix_environments import find, folder, needed, program
+from matrix_environments import find, folder, is_complete, needed, program
 from matrix_kernel import Kernel
 from matrix_shapes import SCRIPT, SETUP
 
@@ -19,7 +19,7 @@ def _python_of(name):
         return sys.executable
     one = next(one for one in needed() if one.name == name)
     home = folder() / name
-    if not (home / "complete").exists():
+    if not is_complete(one, home):
         if find(one.python) is None:
             pytest.skip(f"no Python {one.python} on this machine")
         pytest.skip(f"{name} is not built: python tests/matrix/matrix_environments.py")

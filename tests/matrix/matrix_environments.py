@@ -18,8 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ("psutil>=5.9",)
 CURRENT = ("ipython>=7.34", "ipykernel>=6.17", "ipywidgets>=7.7.1,<9")
-# What hosted notebooks pin.
-HOSTED = ("ipython==7.34.0", "ipykernel==6.17.1", "ipywidgets==7.7.1")
+# What hosted notebooks pin, of what we use or stand on.
+HOSTED = (
+    "ipython==7.34.0", "ipykernel==6.17.1", "ipywidgets==7.7.1", "jupyter-client==7.4.9", "traitlets==5.7.1",
+    "psutil==5.9.5",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,20 @@ def find(version: str) -> str | None:
     return None
 
 
+def _wanted(one: Environment) -> str:
+    return "\n".join((*CORE, *one.packages))
+
+
+def is_complete(one: Environment, home: Path) -> bool:
+    """Tell whether the environment was made to its end, with the packages that it has today."""
+    complete = home / "complete"
+    return complete.exists() and complete.read_text() == _wanted(one)
+
+
 def build(one: Environment, place: Path) -> str:
     """Make an environment unless it is there; return what was done in a sentence."""
     home = place / one.name
-    if (home / "complete").exists():
+    if is_complete(one, home):
         return f"{one.name}: there already"
     python = find(one.python)
     if python is None:
@@ -87,7 +100,7 @@ def build(one: Environment, place: Path) -> str:
     subprocess.run([python, "-m", "venv", str(home)], check=True)
     command = [str(program(home)), "-m", "pip", "install", "-q", "--disable-pip-version-check", *CORE, *one.packages]
     subprocess.run(command, check=True)
-    (home / "complete").touch()
+    (home / "complete").write_text(_wanted(one))
     return f"{one.name}: made"
 
 

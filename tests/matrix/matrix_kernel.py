@@ -61,6 +61,7 @@ class Kernel:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=SECONDS)
         self.work = work
+        self.widgets = {}  # the state of each widget model, as a front end would know it
 
     def run(self, source, *, typed=(), metadata=None):
         """Execute a cell; ``typed`` are the lines for its prompts, ``metadata`` what a front end sends with it."""
@@ -84,6 +85,21 @@ class Kernel:
         assert cell.status == "ok", cell.text
         return json.loads(cell.streams.partition("<<")[2].rpartition(">>")[0])
 
+    def widget(self, css):
+        """Return the id of the newest widget model with a CSS class."""
+        return [key for key, state in self.widgets.items() if css in state.get("_dom_classes", ())][-1]
+
+    def click(self, model):
+        """Do what a front end does when a person clicks a button."""
+        data = {"method": "custom", "content": {"event": "click"}}
+        self.client.shell_channel.send(self.client.session.msg("comm_msg", {"comm_id": model, "data": data}))
+
+    def wait_until(self, expression):
+        """Ask the kernel until an expression is true there."""
+        deadline = time.monotonic() + SECONDS
+        while not self.value(f"bool({expression})"):
+            assert time.monotonic() < deadline, f"never true: {expression}"
+
     def stop(self):
         """End the kernel's process."""
         self.client.stop_channels()
@@ -101,6 +117,10 @@ class Kernel:
             cell.error += "\n".join(content["traceback"])
         elif kind in ("display_data", "execute_result"):
             cell.shown.append(content["data"])
+        elif kind == "comm_open":
+            self.widgets[content["comm_id"]] = dict(content["data"].get("state", {}))
+        elif kind == "comm_msg" and content["data"].get("method") == "update":
+            self.widgets.setdefault(content["comm_id"], {}).update(content["data"]["state"])
         ours = message["parent_header"].get("msg_id") == wanted
         return ours and kind == "status" and content["execution_state"] == "idle"
 

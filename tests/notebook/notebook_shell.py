@@ -1,5 +1,6 @@
 """What the notebook tests share: the words of a failure, cells, and a shell that catches what is displayed."""
 
+import time
 from dataclasses import dataclass, field
 
 OOM = (
@@ -22,6 +23,14 @@ def train(config, max_steps=None):
     return {{"steps_completed": steps, "loss": 0.4}}
 """
 SHORT = "--confirmation-runs 1 --max-probe-trials 2 --max-full-trials 1"
+
+
+def wait_for(condition, seconds=30):
+    """Wait until a condition holds; the seconds only end a test that fails."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @dataclass

@@ -3,10 +3,9 @@
 import os
 import signal
 import sys
-import time
 
 import pytest
-from notebook_shell import CONFIG, OOM, SHORT, TRAIN
+from notebook_shell import CONFIG, OOM, SHORT, TRAIN, wait_for
 
 from watcherml.errors import CampaignError, InvalidValue, NotFound
 from watcherml.notebook.panels import base
@@ -39,13 +38,6 @@ def everything_shown(panel):
             yield from walk(child)
 
     return "\n".join(walk(panel.view()))
-
-
-def wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -125,7 +117,7 @@ def test_nothing_starts_where_nothing_may_run(panel, notebook):
         panel.wait()
     one(panel, "wml-start").click()
     wait_for(lambda: "nothing may run" in one(panel, "wml-message").value)
-    assert not one(panel, "wml-start").disabled
+    wait_for(lambda: not one(panel, "wml-start").disabled)
     assert notebook.store.audit.campaigns() == []
 
 
@@ -199,13 +191,13 @@ def test_start_by_click_runs_to_a_verdict_with_the_configuration(panel, notebook
     result = panel.wait(timeout=50)
     assert (result.status, result.reason_code) == ("verified", "verified_recovery")
     assert panel.result is result and len(notebook.store.audit.campaigns()) == 1
-    (verdict,) = panel._progress.view().children
+    (verdict,) = panel.progress.view().children
     for html in (verdict.value, panel.html()):
         assert "wml-verdict" in html and "&quot;batch_size&quot;: 16" in html
     assert '"batch_size": 16' in panel.text() and "result.verified_config" in panel.text()
     with pytest.raises(CampaignError, match="has started"):
         panel.reject(FREE)
-    assert panel.start() is panel._progress
+    assert panel.start() is panel.progress
     assert "nothing to stop" in panel.stop().text()
     # The result and the campaign have faces of their own, and another session can look at them.
     bundle, _ = notebook.shell.display_formatter.format(result)

@@ -75,7 +75,7 @@ def test_a_value_that_cannot_be_shown_says_so_and_ends_no_cell(notebook, monkeyp
     from watcherml.notebook import faces
 
     notebook.run(INIT)
-    monkeypatch.setattr(faces, "run_page", lambda storage, row: 1 / 0)
+    monkeypatch.setattr(faces, "run_panel", lambda run: 1 / 0)
     shown = notebook.run("run")
     data, _ = notebook.shell.display_formatter.format(notebook["run"])
     assert shown.error is None and "This Run cannot be shown now" in data["text/plain"]

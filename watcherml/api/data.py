@@ -13,8 +13,9 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.store.runs import Row
 from watcherml.store.storage import Storage
-from watcherml.trials.logs import with_tails
+from watcherml.trials.logs import tail_of, with_tails
 from watcherml.trials.measure import OOM_CLASSES
+from watcherml.trials.paths import TrialPaths
 
 
 def runs(
@@ -86,6 +87,11 @@ def campaign_parts(storage: Storage, campaign_id: str) -> tuple[RecoveryPlan, li
 def trials(storage: Storage, campaign_id: str) -> list[Row]:
     """Return a campaign's trial rows with ``log_tail``: the last lines that a trial printed that failed unexplained."""
     return with_tails(storage.path, storage.audit.trials(campaign_id))
+
+
+def log_end(storage: Storage, trial_id: str) -> list[str]:
+    """Return the last lines that a trial printed, whatever became of it; one that runs may print more."""
+    return tail_of(TrialPaths.of(storage.path, trial_id))
 
 
 def events(storage: Storage, campaign_id: str, after: int = 0) -> list[Row]:

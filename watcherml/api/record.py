@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from watcherml.recorder import run as recorder
+from watcherml.sealed.shown import Shown
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _default_project: list[str] = []
 _history: list[History] = []
 
 
-class Run(recorder.Run):
+class Run(Shown, recorder.Run):
     """A recorded run whose failure becomes a capsule in the store. See ``watcherml.recorder.run.Run``."""
 
     def __init__(

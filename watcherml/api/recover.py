@@ -25,6 +25,7 @@ from watcherml.protocol.plan import RecoveryPlan
 from watcherml.recorder import ids
 from watcherml.sealed.fields import CampaignId
 from watcherml.sealed.record import checked
+from watcherml.sealed.shown import Shown
 from watcherml.store.storage import Storage
 from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint
 from watcherml.trials.logs import with_tails
@@ -38,15 +39,19 @@ def validate_entrypoint(
     spec: TrainingEntrypoint | str,
     project_root: str | os.PathLike[str] = ".",
     require_max_steps: bool = True,
+    *,
+    python: str | None = None,
 ) -> EntrypointCheck:
     """Import an entrypoint in a child process and return its parameters and code digests.
 
-    Raises ``InvalidEntrypoint`` with the reason and the remedy.
+    ``python`` is the child's interpreter (default: this one). Raises ``InvalidEntrypoint`` with the reason and the
+    remedy.
     """
-    return check_entrypoint(_entrypoint(spec, "."), project_root, require_max_steps=require_max_steps)
+    entrypoint = _entrypoint(spec, ".")
+    return check_entrypoint(entrypoint, project_root, require_max_steps=require_max_steps, python=python)
 
 
-class RecoveryPreparation:
+class RecoveryPreparation(Shown):
     """A sealed plan on record in one store, before any compute.
 
     ``secrets`` says where trials find the values that were redacted (path to ``env:NAME``). It is no part of the plan:
@@ -105,7 +110,7 @@ class RecoveryPreparation:
         return cls(plan, where)
 
 
-class Campaign:
+class Campaign(Shown):
     """A handle on a campaign that runs in its own process. Losing the handle changes nothing."""
 
     def __init__(self, campaign_id: str, storage: Storage) -> None:

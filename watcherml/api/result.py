@@ -19,6 +19,7 @@ from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import RecoveryChain, Verdict
 from watcherml.sealed.floats import restore_floats
 from watcherml.sealed.record import Record, thaw
+from watcherml.sealed.shown import Shown
 from watcherml.store.storage import Storage
 from watcherml.verdict.rank import rank
 from watcherml.verdict.verify import VERIFIER_VERSION, verify
@@ -30,16 +31,18 @@ _OUTCOME = ("campaign_id", "plan_digest", "status", "reason_code", "candidate_id
             "device_kind", "cause_addressed")  # fmt: skip
 
 
-class RecoveryResult:
+class RecoveryResult(Shown):
     """What a campaign showed. ``verified`` is True only for a recomputed verdict that is on record here.
 
     ``standing`` is "on_record" only where the whole chain is the one that this store has for this campaign.
     ``verdict`` is computed from the trials that the document carries; what the document itself says is never shown.
+    ``storage`` is the store that has it on record, else None.
     """
 
-    def __init__(self, chain: RecoveryChain, standing: Standing) -> None:
+    def __init__(self, chain: RecoveryChain, standing: Standing, storage: Storage | None = None) -> None:
         self.chain = chain
         self.standing = standing
+        self.storage = storage
         self._verdict = _judge(chain)
 
     def __repr__(self) -> str:
@@ -85,7 +88,7 @@ class RecoveryResult:
                 got=got,
                 remedy="The store was altered; restore it from a copy.",
             )
-        return cls(chain, "on_record")
+        return cls(chain, "on_record", storage)
 
     @property
     def verdict(self) -> Verdict:

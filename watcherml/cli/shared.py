@@ -11,6 +11,7 @@ from typing import Any
 
 from watcherml.cli.console import Console
 from watcherml.errors import InvalidValue
+from watcherml.options import count as count
 from watcherml.store.storage import Storage
 
 # Makes one face of a result; called with whether to use colour.
@@ -27,13 +28,6 @@ def add_format(parser: argparse.ArgumentParser, *more: str, output: bool = True)
     parser.add_argument("--format", choices=("text", "json", *more), default="text", help="default: %(default)s")
     if output:
         parser.add_argument("--output", metavar="FILE", help="write the result to a file")
-
-
-def count(text: str) -> int:
-    """Read a whole number of at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text[:40]!r}")
-    return int(text)
 
 
 def deliver(values: argparse.Namespace, console: Console, faces: Mapping[str, Face]) -> None:

@@ -11,6 +11,7 @@ from watcherml.forensics.neighbours import Neighbours
 from watcherml.sealed.device import Device
 from watcherml.sealed.fields import Bound, ByteCount, Count, Later, Line, Name, RunId, Steps, Text, Timestamp
 from watcherml.sealed.record import Record
+from watcherml.sealed.shown import Shown
 
 CAPSULE_SCHEMA_VERSION = "2.0"
 
@@ -97,7 +98,7 @@ class Completeness(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Capsule(Record):
+class Capsule(Shown, Record):
     """The failure capsule: schema ``watcherml.failure-capsule``. ``headline`` says first what to do next."""
 
     KIND: ClassVar[str] = "watcherml.failure-capsule"

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from watcherml.errors import InvalidValue
 from watcherml.sealed.fields import Bound, Count, Json, Later, Line, Name, RunId, Steps, Timestamp
 from watcherml.sealed.record import Record
+from watcherml.sealed.shown import Shown
 
 Area = Literal["config", "code", "cells", "data", "packages", "hardware", "metrics"]
 Points = Annotated[int, Bound(0, 100)]
@@ -125,7 +126,7 @@ class Compared(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparison(Record):
+class Comparison(Shown, Record):
     """Two runs and what differs from the first to the second, most suspicious first.
 
     Suspicion is judged by the failure of the second run, else by that of the first (``judged_by`` is its run id).

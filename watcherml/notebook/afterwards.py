@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,19 +29,23 @@ _OF_THE_RUN = ("EV-1", "EV-7", "EV-8", "EV-11")
 def parser() -> Parser:
     """Return the flags of ``%watcher capture``."""
     made = Parser(prog="%watcher capture", add_help=False)
-    made.add_argument("--config", metavar="NAME", help="variable with the configuration that a recovery starts from")
-    made.add_argument("--project", metavar="NAME", help="project of the run (default: that of %%watcher project)")
+    declare(made)
     return made
 
 
-def put_on_record(session: Session, words: list[str]) -> Panel:
+def declare(parser: Parser) -> None:
+    """Declare the flags of ``%watcher capture``."""
+    parser.add_argument("--config", metavar="NAME", help="variable with the configuration that a recovery starts from")
+    parser.add_argument("--project", metavar="NAME", help="project of the run (default: that of %%watcher project)")
+
+
+def put_on_record(session: Session, values: Namespace) -> Panel:
     """Make a run of the last failure and return its panel.
 
     Raises ``NotFound`` if nothing has failed, ``UsageError`` if ``--config`` names no configuration or comes too late,
     ``StoreError`` if the store cannot be written; the failure is kept then.
     """
-    values = parser().parse_args(words)
-    config = _configuration(session, values.config)
+    config = configuration(session, values.config)
     if session.recorded is not None:
         return _there_already(session, values.config)
     pending = session.pending
@@ -62,7 +67,8 @@ def put_on_record(session: Session, words: list[str]) -> Panel:
     return failure_page(capsule, state, release.to_data() if release else None)
 
 
-def _configuration(session: Session, name: str | None) -> Any:
+def configuration(session: Session, name: str | None) -> Any:
+    """Return the configuration in a variable; ``UsageError`` if there is no such variable or none in it."""
     if name is None:
         return {}
     absent = object()

@@ -1,4 +1,4 @@
-"""The body of ``%%watcher recover`` as a module: what it lacks, which function trains, and the file it goes to.
+"""The body of a cell magic as a module: what it lacks, which function trains, and the file it goes to.
 
 Everything here reads source text; nothing is imported and nothing is run.
 """
@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import hashlib
 import re
 import symtable
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from watcherml.errors import InvalidEntrypoint, UsageError
 from watcherml.platform import write_atomically
 
 DEFAULT_FILE = "recovery_entrypoint.py"
-MARK = "# Written by WatcherML from a notebook cell (%%watcher recover): change the cell, not this file."
+_MARK = "# Written by WatcherML from a notebook cell"
 WANTED = ("config", "max_steps")
 
 _OF_IPYTHON = {"display", "get_ipython", "__IPYTHON__"}  # IPython puts these among the builtins of the kernel only
 _OF_MODULES = {"__name__", "__file__", "__doc__", "__spec__", "__package__", "__loader__", "__builtins__",
                "__annotations__", "__debug__"}  # fmt: skip
 _MOST_NAMED = 12
-
-Cells = Sequence[tuple[int | None, str]]
 
 
 def parse(source: str) -> ast.Module:
@@ -49,12 +49,9 @@ def undefined_names(source: str) -> dict[str, int]:
     tree = parse(source)
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
         return {}  # a star may bring any name
-    top = symtable.symtable(source, "<body>", "exec")
+    top = _table(source)
     tables = _with_children(top)
-    defined = {one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()}
-    for table in tables:
-        defined |= {one.get_name() for one in table.get_symbols() if one.is_declared_global() and one.is_assigned()}
-    known = defined | (set(dir(builtins)) - _OF_IPYTHON) | _OF_MODULES
+    known = defined_names(source) | (set(dir(builtins)) - _OF_IPYTHON) | _OF_MODULES
     lines: dict[str, int] = {}
     for table in tables:
         for one in table.get_symbols():
@@ -65,38 +62,23 @@ def undefined_names(source: str) -> dict[str, int]:
     return dict(sorted(lines.items(), key=lambda item: (item[1], item[0])))
 
 
-def require_complete(source: str, cells: Cells) -> None:
-    """Raise ``InvalidEntrypoint`` if the body reads names that it does not define.
-
-    ``cells`` are the executed cells (execution count, source): the error says where a name came from in the notebook.
-    """
-    missing = undefined_names(source)
-    if not missing:
-        return
-    named = ", ".join(f"{name} (line {line})" for name, line in list(missing.items())[:_MOST_NAMED])
-    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-    hints = [hint for name in list(missing)[:_MOST_NAMED] if (hint := origin(name, cells))]
-    raise InvalidEntrypoint(
-        "the body uses names that it does not define",
-        expected="everything the training needs, because a fresh process has none of this notebook's names",
-        got=named + more,
-        remedy=" ".join(["Import or define them in this cell.", *hints]),
-    )
+def defined_names(source: str) -> set[str]:
+    """Return the names that a module defines, its functions' ``global`` names included."""
+    top = _table(source)
+    defined = {one.get_name() for one in top.get_symbols() if one.is_assigned() or one.is_imported()}
+    for table in _with_children(top):
+        defined |= {one.get_name() for one in table.get_symbols() if one.is_declared_global() and one.is_assigned()}
+    return defined
 
 
-def origin(name: str, cells: Cells) -> str:
-    """Return where a name was bound last in the executed cells, as a sentence; empty if nowhere."""
-    for count, source in reversed(cells):
-        for node in reversed(_statements(source)):
-            where = "An earlier cell" if count is None else f"Cell [{count}]"
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and name in _bound(node):
-                return f"{where} has `{ast.unparse(node)[:120]}`; copy it."
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name:
-                kind = "class" if isinstance(node, ast.ClassDef) else "def"
-                return f"{where} has `{kind} {name}`; copy it."
-            if name in _assigned(node):
-                return f"{where} makes the value {name}; make it inside the function, or put it into the config."
-    return ""
+def read_at_once(source: str) -> set[str]:
+    """Return the names that are read when a module is executed: decorators, bases, defaults, the bodies of classes."""
+    at_once, found = [_table(source)], set()
+    while at_once:
+        table = at_once.pop()
+        found |= {one.get_name() for one in table.get_symbols() if one.is_referenced()}
+        at_once += [child for child in table.get_children() if child.get_type() == "class"]
+    return found
 
 
 def training_function(source: str, wanted: str | None) -> str:
@@ -125,36 +107,68 @@ def training_function(source: str, wanted: str | None) -> str:
     )
 
 
-def file_path(name: str, project_root: str, working_directory: str) -> Path:
+def file_path(name: str, project_root: str, working_directory: str, field: str = "--file") -> Path:
     """Return where the body goes; ``UsageError`` for a name that cannot be imported or a folder that is not there."""
     stem = name[:-3] if name.endswith(".py") else ""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,80}", stem):
-        raise UsageError("--file", expected=f"a module's file name such as {DEFAULT_FILE}", got=repr(name)[:120])
+        raise UsageError(field, expected=f"a module's file name such as {DEFAULT_FILE}", got=repr(name)[:120])
     if stem in sys.stdlib_module_names or stem == "watcherml":
-        raise UsageError("--file", expected="a name that no other module has", got=repr(name))
+        raise UsageError(field, expected="a name that no other module has", got=repr(name))
     folder = Path(project_root).expanduser().resolve() / working_directory
     if not folder.is_dir():
         raise UsageError("--project-root", expected="an existing folder", got=str(folder)[:300])
     return folder / name
 
 
-def write(path: Path, source: str) -> bool:
-    """Write the body under our mark; False if the file holds exactly that already.
+@contextlib.contextmanager
+def written(path: Path, source: str) -> Iterator[bool]:
+    """Write the body under our mark; if the block fails, the file is again what it was before.
 
-    Raises ``UsageError`` for a file that somebody else wrote: it is not overwritten.
+    Yields whether anything had to be written. Raises ``UsageError`` for a file that somebody else wrote, or changed
+    after we wrote it: it is not overwritten.
     """
-    text = f"{MARK}\n\n{source.strip()}\n"
-    if path.exists():
-        found = path.read_text("utf-8", "replace")
-        if found == text:
-            return False
-        if not found.startswith(MARK.split(":", 1)[0]):
-            raise UsageError(
-                f"{path.name} exists and was not written by %%watcher recover",
-                remedy="Give another name with --file, or use that file as it is with --entrypoint MODULE:FUNCTION.",
-            )
+    text = marked(source)
+    before = path.read_bytes() if path.exists() else None
+    if before == text.encode():
+        yield False
+        return
+    if before is not None and not _is_ours(before.decode("utf-8", "replace")):
+        changed = before.startswith(_MARK.encode())
+        raise UsageError(
+            f"{path.name} was changed after a notebook cell wrote it"
+            if changed
+            else f"{path.name} exists and was not written from a notebook cell",
+            remedy="Give another file name (--file NAME.py for %%watcher recover), or use that file as it is with"
+            " --entrypoint MODULE:FUNCTION.",
+        )
     write_atomically(path, text.encode())
-    return True
+    try:
+        yield True
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if before is None:
+                path.unlink()
+            else:
+                write_atomically(path, before)
+        raise
+
+
+def marked(source: str) -> str:
+    """Return the body as its file holds it: under a line that says where it comes from and what it was."""
+    text = f"\n{source.strip()}\n"
+    return f"{_MARK} ({_short_digest(text)}): change the cell, not this file.\n{text}"
+
+
+def _is_ours(text: str) -> bool:
+    """Tell whether a file is as a cell has written it; what a person changed in it is not to be lost."""
+    first, _, rest = text.partition("\n")
+    if not first.startswith(_MARK):
+        return False
+    return f"({_short_digest(rest)})" in first
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def _first_read(tree: ast.Module, name: str, scope_line: int) -> int:
@@ -163,6 +177,10 @@ def _first_read(tree: ast.Module, name: str, scope_line: int) -> int:
     return min(
         (node.lineno for node in read if node.id == name and node.lineno >= scope_line), default=max(scope_line, 1)
     )
+
+
+def _table(source: str) -> symtable.SymbolTable:
+    return symtable.symtable(source, "<body>", "exec")
 
 
 def _with_children(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
@@ -175,24 +193,3 @@ def _parameters(node: ast.FunctionDef) -> set[str]:
 
 def _listed(functions: dict[str, set[str]]) -> str:
     return "one of " + ", ".join(list(functions)[:_MOST_NAMED]) if functions else "no function"
-
-
-def _statements(source: str) -> list[ast.stmt]:
-    # A magic or a shell command is one line of a cell; the rest of the cell still says where names come from.
-    plain = re.sub(r"(?m)^[%!].*$", "", source)
-    try:
-        return ast.parse(plain).body
-    except (SyntaxError, ValueError):
-        return []
-
-
-def _bound(node: ast.Import | ast.ImportFrom) -> set[str]:
-    return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-
-
-def _assigned(node: ast.stmt) -> set[str]:
-    return (
-        {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        else set()
-    )

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from watcherml.notebook.bindings import Ran
 from watcherml.recorder.redact import redact_text
 from watcherml.store.storage import Storage
 
@@ -46,6 +47,7 @@ class Cell:
     error_message: str | None = None
     seconds: float = 0.0
     clean: bool = False
+    until: int | None = None  # the line at which it failed; None if it ran to its end, 0 if that is not known
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ class CellHistory:
         self._cleaning, self._writing = threading.Lock(), threading.Lock()
 
     @property
+    def depth(self) -> int:
+        """How many cells are being executed: more than one where a magic runs its body as a cell."""
+        return len(self._open)
+
+    @property
     def current(self) -> int | None:
         """The number of the outermost cell that is being executed, None between cells."""
         return self._open[0][0].seq if self._open else None
@@ -97,18 +104,20 @@ class CellHistory:
         cell = Cell(self.session_id, self.count, kept, self._clock(), cell_id=cell_id)
         self._open.append((cell, time.monotonic(), not repeated))
 
-    def end(self, ending: Ending, execution_count: int | None, run_id: str | None) -> None:
-        """Close the innermost open cell."""
+    def end(self, ending: Ending, execution_count: int | None, run_id: str | None, until: int | None = None) -> None:
+        """Close the innermost open cell; ``until`` is the line at which it failed, 0 if that is not known."""
         if not self._open:
             return  # the extension was loaded inside this very cell
         cell, started, counts = self._open.pop()
         if not counts and ending.status != "ok":
             self._open[-1][0].error_type = ending.error_type
             self._open[-1][0].error_message = ending.error_message
+            self._open[-1][0].until = 0
             return
         if ending.status == "ok" and cell.error_type is not None:
             cell.status = "error"  # what it ran as a cell of its own failed
         else:
+            cell.until = until
             cell.status, cell.error_type, cell.error_message = ending.status, ending.error_type, ending.error_message
         cell.seconds = round(time.monotonic() - started, 6)
         cell.execution_count, cell.run_id = execution_count, run_id
@@ -133,10 +142,10 @@ class CellHistory:
                 return
             self._clean(cell)
 
-    def sources(self) -> list[tuple[int | None, str]]:
-        """Return the execution count and source of the finished cells, oldest first."""
+    def sources(self) -> list[Ran]:
+        """Return the finished cells as far as they were executed, oldest first."""
         self.clean()
-        return [(cell.execution_count, cell.source) for cell in list(self._done)]
+        return [Ran(cell.execution_count, cell.source, cell.until) for cell in list(self._done)]
 
     def evidence(self, until: int | None = None) -> list[dict[str, Any]] | None:
         """Return the last cells for a capsule, the one that is being executed included; None if there is none.
@@ -162,7 +171,7 @@ class CellHistory:
     def _row(self, cell: Cell) -> dict[str, Any]:
         self._clean(cell)
         data = dict(vars(cell))
-        del data["clean"]
+        del data["clean"], data["until"]
         return data
 
     def _clean(self, cell: Cell) -> None:

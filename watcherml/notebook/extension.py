@@ -1,10 +1,10 @@
-"""Loading and unloading: ``%load_ext watcherml`` registers hooks, magics and faces in one shell, once."""
+"""Loading and unloading: ``%load_ext watcherml`` registers hooks and magics in one shell, once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from watcherml.notebook import faces, magics, registry
+from watcherml.notebook import completion, magics, registry, run_cell
 from watcherml.notebook.session import Session
 from watcherml.recorder.exits import in_cell
 
@@ -22,7 +22,9 @@ def load(shell: Any) -> Session:
     shell.events.register("post_run_cell", session.post_run_cell)
     shell.register_magic_function(magics.line_magic(session), "line", _NAME)
     shell.register_magic_function(magics.cell_magic(session), "cell", _NAME)
-    faces.register(shell)
+    shell.input_transformers_cleanup.append(run_cell.transform)
+    session.completion = completion.Completion(session)
+    session.completion.register()
     registry.attach(session)
     if in_cell():
         # The hook before this very cell has been missed; a run that the cell opens belongs to it all the same.
@@ -41,7 +43,10 @@ def unload(shell: Any) -> None:
     shell.events.unregister("post_run_cell", session.post_run_cell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(_NAME, None)
-    faces.unregister(shell)
+    if run_cell.transform in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.remove(run_cell.transform)
+    if session.completion is not None:
+        session.completion.unregister()
 
 
 def _last_input(shell: Any) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOW_TO_RECORD = (
     "No run was open, so this is not on record. `%watcher capture --config NAME` puts it there, where NAME is the"
     " variable that holds your configuration; it can be recovered then. Next time, put"
-    " `run = watcherml.init(config={...})` before the cell."
+    " `run = watcherml.init(config={...})` before the cell, or `%%watcher run` on its first line."
 )
 
 

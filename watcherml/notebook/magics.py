@@ -1,27 +1,30 @@
-"""``%watcher`` and ``%%watcher``: one table of commands, each a short function that returns a panel."""
+"""``%watcher`` and ``%%watcher``: one table of words each, with a short function that returns a panel."""
 
 from __future__ import annotations
 
-import shlex
+from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from watcherml.api import data, doctor, record
-from watcherml.api.recover import resume_recovery
+from watcherml.api import doctor, record
 from watcherml.errors import UsageError, WatcherError
 from watcherml.forensics.release import release_frames
-from watcherml.notebook import afterwards, recover
-from watcherml.notebook.faces import run_page
+from watcherml.notebook import afterwards, campaigns, entrypoint_cell, leaving, onrecord, recover, run_cell
+from watcherml.notebook.command import (
+    CellCommand,
+    Command,
+    arguments_of,
+    asks_for_help,
+    help_page,
+    parsed,
+    parser_of,
+)
 from watcherml.notebook.panels.base import Page, Panel, notice
-from watcherml.notebook.panels.compare import compare_runs
-from watcherml.notebook.panels.progress import ProgressPanel
+from watcherml.notebook.panels.run import run_panel
 from watcherml.options import Parser
 from watcherml.report import markup, plain
-from watcherml.report.html import html_campaigns_table, html_failures_table, html_runs_table
 from watcherml.report.palette import Tone
-from watcherml.report.safe import many_lines, one_line
-from watcherml.report.text import campaigns_table, failures_table, runs_table
+from watcherml.report.safe import many_lines
 from watcherml.report.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -31,22 +34,16 @@ _TONES: dict[str, Tone] = {"ok": "good", "warn": "warn", "fail": "bad"}
 _ON_OFF = {"on": True, "off": False}
 
 
-@dataclass(frozen=True)
-class Command:
-    """One word after ``%watcher``: what may follow it, what it does, and the function that does it."""
-
-    arguments: str
-    words: str
-    run: Callable[[Session, str], Panel | None]
-
-
 def line_magic(session: Session) -> Callable[[str], Any]:
     """Return the function behind ``%watcher``."""
 
     def watcher(line: str) -> Panel | None:
         """Ask WatcherML something: ``%watcher help`` lists the words."""
-        word, _, rest = line.strip().rstrip(";").strip().partition(" ")
-        return _answer(session, lambda: _command(word or "help").run(session, rest.strip()))
+        word, rest = _first_word(line)
+        if word == run_cell.BEGIN:
+            _answer(session, lambda: run_cell.begin(session, parsed(run_cell.parser(), rest)))
+            return None
+        return _answer(session, lambda: _asked(session, word or "help", rest))
 
     return watcher
 
@@ -55,18 +52,16 @@ def cell_magic(session: Session) -> Callable[[str, str], Any]:
     """Return the function behind ``%%watcher``."""
 
     def watcher(line: str, cell: str) -> Panel | None:
-        """Prepare a recovery with the function in this cell: ``%%watcher recover [flags]``."""
-        word, _, rest = line.strip().partition(" ")
-
-        def run() -> Panel | None:
-            if word != "recover":
-                raise UsageError("%%watcher", expected="%%watcher recover [flags]", got=repr(word)[:80],
-                                 remedy="`%watcher help` lists the line magics.")  # fmt: skip
-            return recover.recover(session, rest, cell)
-
-        return _answer(session, run)
+        """Do something with this cell: ``%%watcher run``, ``%%watcher entrypoint FILE``, ``%%watcher recover``."""
+        word, rest = _first_word(line)
+        return _answer(session, lambda: _asked_of_cell(session, word, rest, cell))
 
     return watcher
+
+
+def _first_word(line: str) -> tuple[str, str]:
+    words = line.strip().rstrip(";").strip().split(None, 1)
+    return (words[0] if words else ""), (words[1] if len(words) > 1 else "")
 
 
 def _answer(session: Session, run: Callable[[], Panel | None]) -> Panel | None:
@@ -80,13 +75,41 @@ def _answer(session: Session, run: Callable[[], Panel | None]) -> Panel | None:
         raise OneLine(many_lines(error, 6_000)) from None
 
 
-def _command(word: str) -> Command:
+def _asked(session: Session, word: str, rest: str) -> Panel | None:
+    if word in ("--help", "-h"):
+        word = "help"
+    if word in CELL_COMMANDS and word not in COMMANDS and asks_for_help(rest):
+        return help_page(CELL_COMMANDS[word].parser())
     if word not in COMMANDS:
-        raise UsageError("%watcher", expected="one of " + ", ".join(COMMANDS), got=repr(word)[:80])
-    return COMMANDS[word]
+        hint = f"%%watcher {word} is the first line of a cell." if word in CELL_COMMANDS else ""
+        raise UsageError("%watcher", expected="one of " + ", ".join(COMMANDS), got=repr(word)[:80], remedy=hint)
+    command = COMMANDS[word]
+    if asks_for_help(rest):
+        return help_page(line_parser(word))
+    values = Namespace(text=rest) if command.raw else parsed(line_parser(word), rest)
+    return command.run(session, values)
 
 
-def _project(session: Session, rest: str) -> Panel:
+def _asked_of_cell(session: Session, word: str, rest: str, cell: str) -> Panel | None:
+    if word in ("", "--help", "-h"):
+        return _help(session, Namespace(word=None))
+    if word not in CELL_COMMANDS:
+        hint = f"%watcher {word} is a line of its own, with one %." if word in COMMANDS else ""
+        raise UsageError("%%watcher", expected="one of " + ", ".join(CELL_COMMANDS), got=repr(word)[:80],
+                         remedy=f"{hint} `%watcher help` lists all words.".strip())  # fmt: skip
+    command = CELL_COMMANDS[word]
+    if asks_for_help(rest):
+        return help_page(command.parser())
+    return command.run(session, parsed(command.parser(), rest), cell)
+
+
+def line_parser(word: str) -> Parser:
+    """Return the flags of a word after ``%watcher``."""
+    return recover.parser() if word == "recover" else parser_of(word, COMMANDS[word])
+
+
+def _project(session: Session, values: Namespace) -> Panel:
+    rest = values.text
     name = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
     if not name:
         chosen = record.default_project()
@@ -97,8 +120,14 @@ def _project(session: Session, rest: str) -> Panel:
     return notice(f"Runs that name no project belong to {name}.", "good")
 
 
-def _status(session: Session, rest: str) -> Panel:
+def _declare_project(parser: Parser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="without it the present project is shown")
+
+
+def _status(session: Session, values: Namespace) -> Panel:
     run, storage = session.runs.newest(), session.storage()
+    if run is not None:
+        session.show(run_panel(run))
     state = f"{run.run_id}, running" if run is not None else "none is open; start one with watcherml.init(config=...)"
     where = str(storage.path) + ("" if storage.exists else " (made by the first run)")
     kept = (
@@ -119,58 +148,12 @@ def _status(session: Session, rest: str) -> Panel:
     return Page(text, markup.root(markup.pairs([(name, markup.shown(value, 300)) for name, value in rows])))
 
 
-def _runs(session: Session, rest: str) -> Panel:
-    values = _flags("runs", rest, ("--all", "include the runs of recovery trials"))
-    rows = data.runs(session.storage(), project=values.project, limit=values.limit, trials=values.all)
-    return Page(runs_table(rows), html_runs_table(rows))
+def _declare_free(parser: Parser) -> None:
+    parser.add_argument("--keep-stack", action="store_true",
+                        help="keep the stack for %%tb and %%debug, without its variables")  # fmt: skip
 
 
-def _failures(session: Session, rest: str) -> Panel:
-    values = _flags("failures", rest, ("--unresolved", "only those that nobody has resolved"))
-    rows = data.failures(session.storage(), project=values.project, unresolved=values.unresolved, limit=values.limit)
-    return Page(failures_table(rows), html_failures_table(rows))
-
-
-def _recoveries(session: Session, rest: str) -> Panel:
-    values = _flags("recoveries", rest, ("--verified", "only those with a verified result"))
-    rows = data.campaigns(session.storage(), project=values.project, verified=values.verified, limit=values.limit)
-    return Page(campaigns_table(rows), html_campaigns_table(rows))
-
-
-def _inspect(session: Session, rest: str) -> Panel:
-    storage, run_id = session.storage(), _one("inspect", rest, "RUN_ID")
-    return run_page(storage, data.run(storage, run_id))
-
-
-def _compare(session: Session, rest: str) -> Panel:
-    return compare_runs(session.storage(), _words("compare", rest))
-
-
-def _recovery(session: Session, rest: str) -> Panel:
-    panel = ProgressPanel(session.campaign(_optional("recovery", rest, "CAMPAIGN_ID")))
-    return _follow(session, panel)
-
-
-def _resume(session: Session, rest: str) -> Panel:
-    campaign = session.campaign(_optional("resume", rest, "CAMPAIGN_ID"))
-    return _follow(session, ProgressPanel(resume_recovery(campaign.campaign_id, campaign.storage)))
-
-
-def _stop(session: Session, rest: str) -> Panel:
-    panel = ProgressPanel(session.campaign(_optional("stop", rest, "CAMPAIGN_ID")))
-    return panel.stop()
-
-
-def _follow(session: Session, panel: ProgressPanel) -> Panel:
-    session.note_campaign(panel.campaign)
-    present = session.shell.user_ns.get(panel.name)
-    if present is None or isinstance(present, Panel):
-        session.shell.user_ns[panel.name] = panel  # so that the calls which the panel names work
-    return panel.follow()
-
-
-def _free(session: Session, rest: str) -> Panel:
-    values = _flags("free", rest, ("--keep-stack", "keep the stack for %tb and %debug, without its variables"))
+def _free(session: Session, values: Namespace) -> Panel:
     release = session.released = release_frames(None, session.shell, keep_stack=values.keep_stack)
     session.frames_kept = session.frames_kept and not release.exceptions
     tone: Tone = "good" if release.exceptions else "quiet"
@@ -178,20 +161,18 @@ def _free(session: Session, rest: str) -> Panel:
     return notice("\n".join([release.sentence, *held]), tone, "wml-release")
 
 
-def _capture(session: Session, rest: str) -> Panel:
-    return afterwards.put_on_record(session, _words("capture", rest))
+def _declare_keep_frames(parser: Parser) -> None:
+    parser.add_argument("state", nargs="?", choices=tuple(_ON_OFF), help="without it the present state is shown")
 
 
-def _keep_frames(session: Session, rest: str) -> Panel:
-    if rest and rest not in _ON_OFF:
-        raise UsageError("%watcher keep-frames", expected="on or off", got=repr(rest)[:80])
-    session.keep_frames = _ON_OFF.get(rest, session.keep_frames)
+def _keep_frames(session: Session, values: Namespace) -> Panel:
+    session.keep_frames = _ON_OFF.get(values.state, session.keep_frames)
     if session.keep_frames:
         return notice("A cell that runs out of memory keeps its frames, for %debug; `%watcher free` lets them go.")
     return notice("A cell that runs out of memory gives its memory back at once; %debug has nothing to walk then.")
 
 
-def _doctor(session: Session, rest: str) -> Panel:
+def _doctor(session: Session, values: Namespace) -> Panel:
     findings = list(doctor.examine(session.storage()))
     lines = [f"{one.status:<5} {one.name}: {one.sentence} {one.remedy}".rstrip() for one in findings]
     text = plain.finish(part for line in lines for part in plain.wrap(line, " " * 6))
@@ -203,68 +184,123 @@ def _doctor(session: Session, rest: str) -> Panel:
     return Page(text, markup.root(markup.grid(("", "What", "Found"), cells, wrapped=(2,)), wide=True))
 
 
-def _recover(session: Session, rest: str) -> Panel:
-    return recover.recover(session, rest, "")
+def _declare_help(parser: Parser) -> None:
+    parser.add_argument("word", nargs="?", metavar="WORD", help="one of the words; without it all are listed")
 
 
-def _help(session: Session, rest: str) -> Panel:
-    rows = [(f"%watcher {name} {one.arguments}".rstrip(), one.words) for name, one in COMMANDS.items()]
-    rows.append(("%%watcher recover [flags]", "prepare a recovery; the cell's body is the training function (--help)"))
+def _help(session: Session, values: Namespace) -> Panel:
+    if values.word is not None:
+        return _help_of(str(values.word))
+    rows = [(f"%watcher {name} {arguments_of(name, one)}".rstrip(), one.words) for name, one in COMMANDS.items()]
+    rows += [(f"%%watcher {name} {one.arguments}", one.words) for name, one in CELL_COMMANDS.items()]
     text = plain.finish(line for usage, words in rows for line in (usage, f"    {words}"))
     cells = [(markup.mono(usage), markup.escape(words)) for usage, words in rows]
     table = markup.grid(("Magic", "What it does"), cells, wrapped=(1,))
-    return Page(text, markup.root(table, wide=True))
+    more = markup.paragraph(markup.quiet(markup.escape("`%watcher help WORD` lists the flags of a word.")))
+    return Page(f"{text}`%watcher help WORD` lists the flags of a word.\n", markup.root(table, more, wide=True))
 
 
-def _flags(name: str, rest: str, flag: tuple[str, str]) -> Any:
-    made = Parser(prog=f"%watcher {name}", add_help=False)
-    made.add_argument(flag[0], action="store_true", help=flag[1])
-    if name != "free":
-        made.add_argument("--project", metavar="NAME")
-        made.add_argument("--limit", type=int, default=20, metavar="N")
-    return made.parse_args(_words(name, rest))
-
-
-def _words(name: str, rest: str) -> list[str]:
-    try:
-        return shlex.split(rest)
-    except ValueError as error:
-        raise UsageError(f"%watcher {name}", expected="balanced quotes", got=str(error)) from None
-
-
-def _optional(name: str, rest: str, what: str) -> str | None:
-    words = _words(name, rest)
-    if len(words) > 1:
-        raise UsageError(f"%watcher {name}", expected=f"at most one {what}", got=one_line(rest, 120))
-    return words[0] if words else None
-
-
-def _one(name: str, rest: str, what: str) -> str:
-    found = _optional(name, rest, what)
-    if found is None:
-        raise UsageError(f"%watcher {name}", expected=f"a {what}", got="nothing")
-    return found
+def _help_of(asked: str) -> Page:
+    word = asked.lstrip("%")
+    parsers = [line_parser(word)] if word in COMMANDS and word != "recover" else []
+    parsers += [CELL_COMMANDS[word].parser()] if word in CELL_COMMANDS else []
+    if not parsers:
+        words = dict.fromkeys([*COMMANDS, *CELL_COMMANDS])
+        raise UsageError("%watcher help", expected="one of " + ", ".join(words), got=repr(asked)[:80])
+    return help_page(parsers[0])
 
 
 COMMANDS: dict[str, Command] = {
-    "project": Command("[NAME]", "set or show the project of runs that name none", _project),
-    "status": Command("", "the open run, the recorded cells and the store", _status),
-    "runs": Command("[--project NAME] [--limit N] [--all]", "the recorded runs, newest first", _runs),
-    "inspect": Command("RUN_ID", "one run with its metrics, and its failure if it has one", _inspect),
-    "compare": Command("RUN_A RUN_B", "what differs between two runs, most suspicious first", _compare),
-    "failures": Command("[--project NAME] [--limit N] [--unresolved]", "the failures on record", _failures),
+    "project": Command(
+        "set or show the project of runs that name none", _project, _declare_project, "[NAME]", raw=True
+    ),
+    "status": Command("the open run, the recorded cells and the store", _status),
+    "runs": Command("the recorded runs, newest first", onrecord.runs, onrecord.declare_runs, "[flags]"),
+    "inspect": Command(
+        "one run with its metrics, and its failure if it has one", onrecord.inspect, onrecord.declare_run_id, ids="runs"
+    ),
+    "compare": Command(
+        "what differs between two runs, most suspicious first",
+        onrecord.compare,
+        onrecord.declare_compare,
+        "RUN_A RUN_B",
+        ids="runs",
+    ),
+    "failures": Command("the failures on record", onrecord.failures, onrecord.declare_failures, "[flags]"),
+    "resolve": Command(
+        "mark a failure as resolved, or open it again",
+        onrecord.resolved,
+        onrecord.declare_resolve,
+        "RUN_ID [flags]",
+        ids="failures",
+    ),
     "capture": Command(
-        "[--config NAME] [--project NAME]", "put the last failure on record if no run was open when it came", _capture
+        "put the last failure on record if no run was open when it came",
+        lambda session, values: afterwards.put_on_record(session, values),
+        afterwards.declare,
     ),
-    "free": Command("[--keep-stack]", "give back the memory that the last failed cell holds", _free),
-    "keep-frames": Command("[on|off]", "keep the frames of an out-of-memory cell for %debug", _keep_frames),
+    "free": Command("give back the memory that the last failed cell holds", _free, _declare_free),
+    "keep-frames": Command(
+        "keep the frames of an out-of-memory cell for %debug", _keep_frames, _declare_keep_frames, "[on|off]"
+    ),
     "recover": Command(
-        "--entrypoint MODULE:FUNCTION [flags]", "prepare a recovery with a function in a file", _recover
+        "prepare a recovery with a function in a file",
+        lambda session, values: recover.recover(session, values),
+        arguments="--entrypoint MODULE:FUNCTION [flags]",
     ),
-    "recoveries": Command("[--project NAME] [--limit N] [--verified]", "the recovery campaigns", _recoveries),
-    "recovery": Command("[CAMPAIGN_ID]", "watch a campaign from here (default: the last one)", _recovery),
-    "stop": Command("[CAMPAIGN_ID]", "end a running campaign; what it has stays on record", _stop),
-    "resume": Command("[CAMPAIGN_ID]", "take up a campaign whose supervising process is gone", _resume),
-    "doctor": Command("", "what works here and what is weaker; runs a small trial", _doctor),
-    "help": Command("", "this list", _help),
+    "plan": Command(
+        "show a plan again; one that waits can be decided on and started",
+        campaigns.plan,
+        campaigns.declare_plan,
+        "RUN_ID|CAMPAIGN_ID|DIGEST [flags]",
+        ids="plans",
+    ),
+    "recoveries": Command("the recovery campaigns", onrecord.recoveries, onrecord.declare_recoveries, "[flags]"),
+    "recovery": Command(
+        "watch a campaign from here (default: the last one)",
+        campaigns.recovery,
+        campaigns.declare_campaign,
+        ids="campaigns",
+    ),
+    "stop": Command(
+        "end a running campaign; what it has stays on record",
+        campaigns.stop,
+        campaigns.declare_campaign,
+        ids="campaigns",
+    ),
+    "resume": Command(
+        "take up a campaign whose supervising process is gone",
+        campaigns.resume,
+        campaigns.declare_campaign,
+        ids="campaigns",
+    ),
+    "verify": Command(
+        "recompute a result, a plan, a ZIP of them or a campaign, and say what it is worth here",
+        onrecord.verify,
+        onrecord.declare_verify,
+        ids="campaigns",
+    ),
+    "export": Command(
+        "a run with its evidence in one checksummed ZIP",
+        leaving.export,
+        leaving.declare_export,
+        "RUN_ID [--out FILE] [--force]",
+        ids="runs",
+    ),
+    "download": Command("the whole store in one ZIP, with a link to it", leaving.download, leaving.declare_download),
+    "doctor": Command("what works here and what is weaker; runs a small trial", _doctor),
+    "help": Command("this list, or the flags of one word", _help, _declare_help),
+}
+
+CELL_COMMANDS: dict[str, CellCommand] = {
+    "run": CellCommand("record this cell as a run", run_cell.as_cell, run_cell.parser),
+    "entrypoint": CellCommand(
+        "write the body to a module that recoveries can import",
+        entrypoint_cell.entrypoint,
+        entrypoint_cell.parser,
+        "FILE [flags]",
+    ),
+    "recover": CellCommand(
+        "prepare a recovery; the cell's body is the training function", recover.recover, recover.parser
+    ),
 }

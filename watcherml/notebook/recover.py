@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from watcherml.api import data
-from watcherml.api.recover import Campaign, prepare_oom_recovery
+from watcherml.api.recover import RecoveryPreparation
 from watcherml.contract.entrypoint import TrainingEntrypoint
-from watcherml.errors import CampaignError, UsageError
-from watcherml.notebook import body
-from watcherml.notebook.panels.base import Page, Panel
+from watcherml.errors import UsageError
+from watcherml.notebook import body, command
+from watcherml.notebook.command import require_variable
+from watcherml.notebook.held import HeldMemory
+from watcherml.notebook.modules import Module, add_body_flags, module_of
+from watcherml.notebook.panels.base import Panel
+from watcherml.notebook.panels.offer import offered
 from watcherml.notebook.panels.plan import PlanPanel
 from watcherml.notebook.panels.progress import ProgressPanel
-from watcherml.options import (
-    Parser,
-    add_contract_flags,
-    add_entrypoint_flags,
-    add_policy_flags,
-    budget,
-    permissions,
-    prepare_options,
-    requirements,
-    steps_of,
-)
-from watcherml.report import markup
+from watcherml.notebook.spec import RecoverySpec
+from watcherml.options import Parser, add_contract_flags, add_entrypoint_flags, add_policy_flags
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -39,60 +29,63 @@ PROGRAM = "%%watcher recover"
 _SHOWN_METRICS = 4
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The run that a recovery starts from."""
-
-    run_id: str
-    storage: Storage
-    config: Mapping[str, Any]
-
-
 def parser() -> Parser:
     """Return the parser of the magic's line."""
     made = Parser(prog=PROGRAM, add_help=False, description=(
         "Prepare a recovery of a run that ran out of memory. The cell's body is the training function with everything"
         " it needs; it is written to a file and checked in a child process. Nothing is run before Start."
     ))  # fmt: skip
-    made.add_argument("--help", "-h", action="store_true", help="show this text")
     made.add_argument("--run", metavar="RUN_ID", help="the failed run (default: the last one that ran out of memory)")
     made.add_argument("--file", default=body.DEFAULT_FILE, metavar="NAME",
                       help="file that the body is written to (default: %(default)s)")  # fmt: skip
-    made.add_argument("--function", metavar="NAME",
-                      help="the body's training function (default: the one with config and max_steps)")  # fmt: skip
     made.add_argument("--name", default="recovery", metavar="VAR", help="variable for the panel (default: %(default)s)")
     made.add_argument("--yes", "--start", action="store_true", dest="start",
                       help="start at once; approves no proposal")  # fmt: skip
     made.add_argument("--approved-by", default="", metavar="NAME", help="name that approvals are given under")
+    add_body_flags(made)
     add_entrypoint_flags(made, required=False)
     add_contract_flags(made)
     add_policy_flags(made)
     return made
 
 
-def recover(session: Session, line: str, source: str) -> Panel:
+def recover(session: Session, values: Namespace, source: str = "") -> Panel:
     """Prepare a recovery and return its panel, which is also assigned to the variable that ``--name`` gives.
 
-    Raises ``UsageError`` for flags, ``InvalidEntrypoint`` for a body that cannot be a module, and what
-    ``prepare_oom_recovery`` raises. Nothing has been run or started then.
+    What the body lacks and earlier cells define is offered first, and nothing is prepared or written then. Raises
+    ``UsageError`` for flags, ``InvalidEntrypoint`` for a body that cannot be a module, and what
+    ``prepare_oom_recovery`` raises. Nothing has been run or started then, and the file is as it was before.
     """
-    values = parsed(line)
-    if values.help:
-        return Page(parser().format_help(), markup.root(markup.block(markup.escape_lines(parser().format_help()))))
-    _check_name(session, values.name)
+    require_variable(session, values.name, (PlanPanel, ProgressPanel))
     run_id, storage = session.source_run(values.run)
-    origin = _Source(run_id, storage, data.run(storage, run_id)["config"])
-    # What only reads flags comes before anything is written.
-    wanted = requirements(values, steps_of(dict(origin.config)))
-    spending, ceiling, rest = budget(values), permissions(values), prepare_options(values)
-    entrypoint = _entrypoint(session, values, source, storage)
-    preparation = prepare_oom_recovery(run_id, entrypoint, wanted, spending, ceiling, storage=storage, **rest)
+    # What only reads flags comes before anything is written; the entrypoint is known after that.
+    RecoverySpec(run_id, storage, TrainingEntrypoint("unknown:unknown"), values).check()
+    _require_one_function(values, source)
+    if values.entrypoint is not None:
+        there = TrainingEntrypoint(values.entrypoint, values.working_directory)
+        return _prepared(session, RecoverySpec(run_id, storage, there, values))
+    module = module_of(session, values, source, values.file)
+    go_on = partial(_from_body, session, values, module, (run_id, storage))
+    if module.completed.copied and not values.copy_names:
+        return offered(session, module, go_on, "prepares the recovery")
+    return go_on()
+
+
+def _from_body(session: Session, values: Namespace, module: Module, source: tuple[str, Storage]) -> Panel:
+    with module.written(source[1]) as entrypoint:
+        return _prepared(session, RecoverySpec(*source, entrypoint, values))
+
+
+def _prepared(session: Session, spec: RecoverySpec) -> PlanPanel:
+    values = spec.flags
     panel = PlanPanel(
-        preparation,
+        spec.prepare(),
         name=values.name,
-        notes=_notes(session, values, origin),
+        notes=partial(_notes, session),
         approver=values.approved_by.strip(),
         started=session.note_campaign,
+        spec=spec,
+        held=HeldMemory(session),
         project_root=values.project_root,
         python=values.python_executable,
     )
@@ -102,84 +95,36 @@ def recover(session: Session, line: str, source: str) -> Panel:
     return panel
 
 
+def prepare_again(spec: RecoverySpec, **changes: Any) -> RecoveryPreparation:
+    """Return another sealed plan for the same failure and function; see ``RecoverySpec.prepare``."""
+    return spec.prepare(**changes)
+
+
 def parsed(line: str) -> Namespace:
     """Return the flags of the magic's line; ``UsageError`` for what does not parse."""
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise UsageError(PROGRAM, expected="flags with balanced quotes", got=str(error)) from None
-    return parser().parse_args(words)
+    return command.parsed(parser(), line)
 
 
-def _check_name(session: Session, name: str) -> None:
-    if not name.isidentifier():
-        raise UsageError("--name", expected="a variable's name", got=repr(name)[:80])
-    present = session.shell.user_ns.get(name)
-    if present is not None and not isinstance(present, (PlanPanel, ProgressPanel)):
-        raise UsageError(
-            "--name", expected="a name that is free",
-            got=f"`{name}`, which holds your own {type(present).__name__}",
-            remedy="Give another variable, for example --name my_recovery.",
-        )  # fmt: skip
-
-
-def _entrypoint(session: Session, values: Namespace, source: str, storage: Storage) -> TrainingEntrypoint:
+def _require_one_function(values: Namespace, source: str) -> None:
     empty = not source.strip()
-    if values.entrypoint is not None:
-        if not empty:
-            raise UsageError("--entrypoint", expected="an empty cell body, because the function is in a file",
-                             got="both", remedy="Leave one of them out.")  # fmt: skip
-        return TrainingEntrypoint(values.entrypoint, values.working_directory)
-    if empty:
+    if values.entrypoint is not None and not empty:
+        raise UsageError("--entrypoint", expected="an empty cell body, because the function is in a file", got="both",
+                         remedy="Leave one of them out.")  # fmt: skip
+    if values.entrypoint is None and empty:
         raise UsageError(
             "the training function", expected="a cell body with it, or --entrypoint MODULE:FUNCTION", got="neither"
         )
-    function = body.training_function(source, values.function)
-    body.require_complete(source, session.cells.sources())
-    path = body.file_path(values.file, values.project_root, values.working_directory)
-    _refuse_in_use(path, source, storage)
-    body.write(path, source)
-    return TrainingEntrypoint(f"{path.stem}:{function}", values.working_directory)
 
 
-def _refuse_in_use(path: Path, source: str, storage: Storage) -> None:
-    """A running campaign's trials must find the code that was sealed; another body would break all of them."""
-    if not path.exists() or source.strip() in path.read_text("utf-8", "replace"):
-        return
-    for row in data.campaigns(storage, limit=20):
-        if row["lifecycle"] not in ("running", "prepared"):
-            continue
-        campaign = Campaign(row["campaign_id"], storage)
-        entrypoint, settings = campaign.plan.contract.entrypoint, campaign.events()[0]["body"]
-        folder = Path(settings.get("project_root", "")) / entrypoint.working_directory
-        if entrypoint.module == path.stem and folder.resolve() == path.parent.resolve():
-            raise CampaignError(
-                f"campaign {campaign.campaign_id} is running the code in {path.name}",
-                remedy=f"Wait for it, stop it with `%watcher stop {campaign.campaign_id}`, or give another --file.",
-            )
-
-
-def _notes(session: Session, values: Namespace, origin: _Source) -> tuple[str, ...]:
+def _notes(session: Session, spec: RecoverySpec) -> tuple[str, ...]:
     notes = []
-    if not values.metric:
-        last: dict[str, float] = {}
-        for point in origin.storage.get_metrics(origin.run_id):
-            if point["name"] != values.progress_metric and point["value"] is not None:
-                last[str(point["name"])] = float(point["value"])
-        if last:
-            notes.append(_unguarded(last))
-    if session.frames_kept:
-        notes.append(
-            "The failed cell still holds its memory in this kernel, and trials on the same device would miss it."
-            " `%watcher free` gives it back."
-        )
+    if not spec.flags.metric and (guards := spec.suggested_metrics()):
+        notes.append(_unguarded(guards))
     return tuple(notes)
 
 
-def _unguarded(last: Mapping[str, float]) -> str:
-    names = ", ".join(list(last)[:_SHOWN_METRICS]) + (" and more" if len(last) > _SHOWN_METRICS else "")
-    text = f"The run logged {names}, and none is guarded: a change that makes them worse would still count as success."
-    name, value = list(last.items())[-1]
-    if math.isfinite(value):
-        text += f" To guard one:\n--metric {shlex.quote(f'{name}:minimize:{value:g}:{abs(value) / 10:.2g}')}"
-    return text
+def _unguarded(guards: tuple[str, ...]) -> str:
+    names = ", ".join(one.rsplit(":", 3)[0] for one in guards[:_SHOWN_METRICS])
+    more = " and more" if len(guards) > _SHOWN_METRICS else ""
+    text = f"The run logged {names}{more}, and none is guarded: a change that makes them worse would still count as"
+    return f"{text} success. To guard one:\n--metric {shlex.quote(guards[-1])}"

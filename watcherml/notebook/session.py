@@ -18,7 +18,7 @@ from watcherml.api.recover import Campaign
 from watcherml.errors import NotFound
 from watcherml.forensics.capture import OOM_CLASSES
 from watcherml.forensics.release import Release
-from watcherml.notebook import failures
+from watcherml.notebook import failures, run_cell
 from watcherml.notebook.active import ActiveRuns
 from watcherml.notebook.behind import Behind
 from watcherml.notebook.cells import MAX_CELLS, CellHistory, Ending, cell_identity
@@ -50,6 +50,9 @@ class Session:
         self.recorded: tuple[str, Storage] | None = None  # the run of the last failure, if it is on record
         self.cells = CellHistory(self.session_id)
         self.runs = ActiveRuns(lambda text: self.show(notice(text, "warn")))
+        self.cell_runs: list[run_cell.CellRun] = []  # of %%watcher run, outermost first
+        self.completion: Any = None  # of the extension: what completes after %watcher
+        self.told_of = 0  # the identity of an exception that was dealt with inside this cell
         self.problems: list[str] = []
         self._last_storage: Storage | None = None
         self._last_oom: tuple[str, Storage] | None = None
@@ -130,12 +133,17 @@ class Session:
         ending = Ending.of(error)
         seq = self.cells.current
         run = self.runs.of_cell(seq)
-        self.cells.end(ending, getattr(result, "execution_count", None), None if run is None else run.run_id)
+        until = 0 if before_execution else _failed_line(getattr(result, "error_in_exec", None), self.shell.user_ns)
+        depth, told = self.cells.depth, error is not None and id(error) == self.told_of
+        self.cells.end(ending, getattr(result, "execution_count", None), None if run is None else run.run_id, until)
         try:
-            failures.handle(self, error, before_execution=before_execution)
+            run_cell.end(self, depth, error)
+            if not told:
+                failures.handle(self, error, before_execution=before_execution)
         finally:
             error = None
             if self.cells.current is None:
+                self.told_of = 0
                 self.runs.end_cell(seq, ending.error_type if ending.status == "error" else None)
             self._write_cells()
             self._show_waiting()
@@ -235,7 +243,8 @@ class Session:
                 return str(row["run_id"]), storage
         raise NotFound(
             f"no run in {storage.path} ran out of memory",
-            remedy="Open a run with watcherml.init(config=...) before the cell that fails, or give --run RUN_ID."
+            remedy="Put `%%watcher run` on the first line of the cell that fails, or open a run before it with"
+            " watcherml.init(config=...); an older one is named by --run RUN_ID."
             " A failure without a run is put on record by `%watcher capture --config NAME`.",
         )
 
@@ -258,6 +267,16 @@ class Session:
             wanted = str(rows[0]["campaign_id"])
         data.campaign(storage, wanted)
         return Campaign(wanted, storage)
+
+
+def _failed_line(error: BaseException | None, names: Any) -> int | None:
+    """Return the line of a cell at which it failed: None for one that did not, 0 where that is not known."""
+    if error is None:
+        return None
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals is not names:
+        trace = trace.tb_next
+    return 0 if trace is None else trace.tb_lineno
 
 
 def _last_error() -> BaseException | None:

@@ -37,6 +37,7 @@ from watcherml.sealed.fields import (
 )
 from watcherml.sealed.floats import restore_floats
 from watcherml.sealed.record import Record, thaw
+from watcherml.sealed.shown import Shown
 
 AUTHORITIES: tuple[Authority, ...] = ("automatic", "approval_required")
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
@@ -164,7 +165,7 @@ class Skipped(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecoveryPlan(Record):
+class RecoveryPlan(Shown, Record):
     """A sealed plan. Every later value names its digest; it runs only in the store that made it."""
 
     KIND: ClassVar[str] = "recovery-plan"

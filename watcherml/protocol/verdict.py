@@ -12,6 +12,7 @@ from watcherml.protocol.result import Trial
 from watcherml.sealed.device import DeviceKind
 from watcherml.sealed.fields import Bound, CampaignId, Digest, Items, Json, Line, Name, ProposalId, RunId
 from watcherml.sealed.record import Record
+from watcherml.sealed.shown import Shown
 
 Status = Literal["verified", "not_recovered", "stopped", "integration_error"]
 
@@ -45,7 +46,7 @@ class Ending(Record):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdict(Record):
+class Verdict(Shown, Record):
     """The outcome of a campaign, with every check behind it.
 
     ``cause_addressed`` tells whether the verified change acts on a cause that the diagnosis found. ``verifier_version``

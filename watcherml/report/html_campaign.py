@@ -89,11 +89,19 @@ def _rung_rows(plan: RecoveryPlan, rung: Rung) -> Html:
     )
     row = "".join(f'<td style="{_cell(index)}">{value}</td>' for index, value in enumerate(cells))
     low = "text-align:left;border:none;background:transparent;line-height:1.5;padding:0 0 6px 0;white-space:normal"
-    text = markup.shown(rung.sentence, markup.SENTENCE_LIMIT)
-    if rung.log_tail:
-        text = Html(f"{text}{markup.block(markup.escape_lines(chr(10).join(rung.log_tail), 5_000))}")
+    text = Html(f"{markup.shown(rung.sentence, markup.SENTENCE_LIMIT)}{html_log(rung)}")
     below = f'<td colspan="{_COLUMNS}" style="{low};opacity:.8;border-bottom:{palette.RULE}">{text}</td>'
     return Html(f'<tr style="background:transparent">{row}</tr><tr style="background:transparent">{below}</tr>')
+
+
+def html_log(rung: Rung, title: str = "") -> Html:
+    """Return the last lines that a trial printed as a fold, open where they have to explain it; empty for none."""
+    lines = rung.log_tail or rung.log_end
+    if not lines:
+        return markup.EMPTY
+    words = markup.escape(f"{title or 'What it printed'}, last {plural(len(lines), 'line')}")
+    opened = bool(rung.log_tail) or rung.outcome == "running"
+    return markup.fold(words, markup.block(markup.escape_lines("\n".join(lines), 5_000)), opened=opened)
 
 
 def _planned_row(stage: Planned) -> Html:

@@ -8,9 +8,11 @@ from typing import Any
 from watcherml.forensics.capsule import Capsule, Cause, Diagnosis
 from watcherml.report import markup, palette, timeline
 from watcherml.report.advice import next_step
+from watcherml.report.before import memory_before, metrics_before
 from watcherml.report.glossary import label, meaning
 from watcherml.report.html_compare import earlier_runs
 from watcherml.report.html_evidence import evidence_tree
+from watcherml.report.html_live import MOST_ROWS, small_table
 from watcherml.report.markup import Html
 from watcherml.report.memory import Picture, picture
 from watcherml.report.safe import json_text
@@ -27,7 +29,8 @@ def html_failure(capsule: Capsule, release: Mapping[str, Any] | None = None) -> 
     return markup.root(
         _head(capsule),
         _facts(capsule),
-        *([_memory(capsule), _diagnosis(capsule.diagnosis)] if is_about_memory(capsule) else []),
+        *([_memory(capsule), _diagnosis(capsule.diagnosis, bool(_why(capsule)))] if is_about_memory(capsule) else []),
+        _before(capsule),
         earlier_runs(capsule.neighbours),
         _release(release),
         _evidence(capsule),
@@ -49,7 +52,15 @@ def _head(capsule: Capsule) -> Html:
     step = (
         markup.strong(markup.shown(next_step(capsule), markup.SENTENCE_LIMIT)) if next_step(capsule) else markup.EMPTY
     )
-    return markup.banner("bad", kicker, markup.shown(capsule.headline, markup.SENTENCE_LIMIT), step, note)
+    why = _why(capsule)
+    what = markup.shown(capsule.headline.removesuffix(why).strip() or capsule.headline, markup.SENTENCE_LIMIT)
+    return markup.banner("bad", kicker, what, markup.shown(why, markup.SENTENCE_LIMIT), step, note)
+
+
+def _why(capsule: Capsule) -> str:
+    """Return the end of the headline that is the diagnosis: what happened is said in large, why it did below."""
+    why = capsule.diagnosis.sentence
+    return why if why and capsule.headline != why and capsule.headline.endswith(why) else ""
 
 
 def _facts(capsule: Capsule) -> Html:
@@ -80,6 +91,12 @@ def _memory(capsule: Capsule) -> Html:
     if capsule.memory.source:
         body.append(markup.paragraph(markup.quiet(Html(f"As stated by {markup.shown(capsule.memory.source)}."))))
     return markup.section("Memory", *body)
+
+
+def _before(capsule: Capsule) -> Html:
+    """What was measured and logged up to the failure, in small curves."""
+    parts = [small_table("Memory", memory_before(capsule)), small_table("Metric", metrics_before(capsule)[:MOST_ROWS])]
+    return markup.section("Up to the failure", *parts) if any(parts) else markup.EMPTY
 
 
 def _legend(drawn: Picture) -> Html:
@@ -115,9 +132,11 @@ def _stated(capsule: Capsule) -> Html:
     return markup.paragraph(markup.quiet(markup.escape("The failure states no memory figures.")))
 
 
-def _diagnosis(diagnosis: Diagnosis) -> Html:
+def _diagnosis(diagnosis: Diagnosis, said: bool) -> Html:
+    """The causes; without the sentence where the head has ``said`` it."""
     status = markup.chip(label(diagnosis.status), "calm", meaning("diagnosis", diagnosis.status))
-    body = [markup.paragraph(Html(f"{status} {markup.shown(diagnosis.sentence, markup.SENTENCE_LIMIT)}"))]
+    sentence = markup.EMPTY if said else markup.shown(diagnosis.sentence, markup.SENTENCE_LIMIT)
+    body = [markup.paragraph(Html(f"{status} {sentence}"))]
     for key, title in CAUSE_LISTS:
         causes: tuple[Cause, ...] = getattr(diagnosis, key)
         if not causes:

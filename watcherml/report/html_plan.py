@@ -28,6 +28,24 @@ def html_plan(plan: RecoveryPlan, authorized: Collection[str] = (), rejected: Co
     )
 
 
+def html_proposal(plan: RecoveryPlan, proposal: Proposal, state: terms.State, decided: str = "") -> Html:
+    """Return one proposal without a frame; ``decided`` says who decided on it, and why.
+
+    What is expected of an automatic one is folded: of several, the list would be longer than a screen.
+    """
+    expected = _expectation(proposal)
+    if proposal.authority == "automatic":
+        expected = markup.fold(markup.escape("What to expect of it"), expected)
+    said = markup.paragraph(markup.quiet(markup.shown(decided, markup.SENTENCE_LIMIT))) if decided else markup.EMPTY
+    parts = _title(proposal, state), _changes(proposal), _key_facts(plan, proposal), expected, said
+    return markup.root(*parts)
+
+
+def html_contract(plan: RecoveryPlan) -> str:
+    """Return what was left out and why, and what the contract says, without the proposals."""
+    return markup.root(_skipped(plan), _contract(plan))
+
+
 def _head(plan: RecoveryPlan, authorized: Collection[str], rejected: Collection[str]) -> Html:
     kicker = markup.join(
         [

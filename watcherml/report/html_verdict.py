@@ -75,9 +75,17 @@ def _group(group: Group) -> Html:
         )
         for name, check in group.checks
     ]
-    table = markup.grid(("Outcome", "Check", "Required", "Observed"), rows, wrapped=(1, 2, 3))
     is_short = len(rows) <= _MAX_OPEN and group.title.startswith("confirmation")
-    return markup.fold(summary, table, opened=not group.holds or is_short)
+    if group.holds or len(rows) <= _MAX_OPEN:
+        return markup.fold(summary, _check_table(rows), opened=not group.holds or is_short)
+    # What did not pass stands first, and must not drown in what did.
+    others = len(rows) - group.passed
+    passed = markup.fold(markup.escape(f"{group.passed:,} that passed"), _check_table(rows[others:]))
+    return markup.fold(summary, _check_table(rows[:others]), passed, opened=True)
+
+
+def _check_table(rows: Sequence[Sequence[Html]]) -> Html:
+    return markup.grid(("Outcome", "Check", "Required", "Observed"), rows, wrapped=(1, 2, 3))
 
 
 def _side(check: Check, text: str) -> Html:

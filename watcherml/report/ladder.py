@@ -28,7 +28,8 @@ class Rung:
     peak_bytes: int | None
     wall_s: float | None
     sentence: str
-    log_tail: tuple[str, ...] = ()
+    log_tail: tuple[str, ...] = ()  # where the sentence needs it
+    log_end: tuple[str, ...] = ()  # whatever became of the trial
 
     @property
     def tone(self) -> Tone:
@@ -70,6 +71,7 @@ def rungs(trials: Sequence[Mapping[str, Any]]) -> list[Rung]:
             trial.get("wall_s"),
             str(trial.get("sentence") or ""),
             tuple(one_line(line, 400) for line in trial.get("log_tail") or ()),
+            tuple(one_line(line, 400) for line in trial.get("log_end") or ()),
         )
         for trial in trials
     ]

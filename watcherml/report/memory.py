@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from watcherml.forensics.capsule import Capsule, MemoryFacts
@@ -13,6 +14,8 @@ ROUNDING_SHARE = 0.005
 NAMES = {
     "allocated": "allocated by PyTorch",
     "reserved_unallocated": "reserved by PyTorch, not allocated",
+    "own_other": "this process, outside PyTorch",
+    "foreign": "other processes",
     "other": "other use of the device",
     "in_use": "in use, by whom is not stated",
     "free": "free",
@@ -72,7 +75,7 @@ def picture(capsule: Capsule) -> Picture | None:
         return None
     slack = _slack(facts)
     # Under a cap only PyTorch's own memory counts, so the driver's free bytes and other processes do not belong here.
-    parts = _under_cap(facts, slack, limit) if capped else _on_device(facts, slack, limit)
+    parts = _under_cap(facts, slack, limit) if capped else _on_device(capsule, slack, limit)
     used = sum(part.bytes for part in parts if part.key != "free")
     return Picture(limit, capped, tuple(parts), used, facts.requested_bytes, shortfall(capsule))
 
@@ -102,7 +105,8 @@ def _under_cap(facts: MemoryFacts, slack: int | None, limit: int) -> list[Part]:
     return parts
 
 
-def _on_device(facts: MemoryFacts, slack: int | None, limit: int) -> list[Part]:
+def _on_device(capsule: Capsule, slack: int | None, limit: int) -> list[Part]:
+    facts = capsule.memory
     parts = _torch_parts(facts, slack)
     known = sum(part.bytes for part in parts)
     if facts.free_bytes is None:
@@ -111,8 +115,29 @@ def _on_device(facts: MemoryFacts, slack: int | None, limit: int) -> list[Part]:
     if not parts:
         parts = [Part("in_use", max(0, rest))]
     elif rest > limit * ROUNDING_SHARE:
-        parts.append(Part("other", rest))
+        parts.extend(_others(capsule, known, rest, int(limit * ROUNDING_SHARE)))
     return [*parts, Part("free", facts.free_bytes)]
+
+
+def _others(capsule: Capsule, torch_bytes: int, rest: int, rounding: int) -> list[Part]:
+    """Divide what is neither PyTorch's nor free between this process and others, as far as it is known whose it is."""
+    own = _own_other(capsule, torch_bytes)
+    if own is None:
+        return [Part("other", rest)]
+    own = min(max(own, 0), rest)
+    found = [Part("own_other", own), Part("foreign", rest - own)]
+    return [part for part in found if part.bytes > rounding] or [Part("other", rest)]
+
+
+def _own_other(capsule: Capsule, torch_bytes: int) -> int | None:
+    """Return what this process held outside PyTorch: as the message says it, else as NVML did."""
+    if capsule.memory.process_in_use_bytes is not None:
+        return capsule.memory.process_in_use_bytes - torch_bytes
+    piece = next((one.data for one in capsule.evidence if one.id == "EV-5"), None)
+    for key in ("failing", "nvml"):
+        piece = piece.get(key) if isinstance(piece, Mapping) else None
+    found = piece.get("own_other_bytes") if isinstance(piece, Mapping) else None
+    return found if type(found) is int else None
 
 
 def _torch_parts(facts: MemoryFacts, slack: int | None) -> list[Part]:

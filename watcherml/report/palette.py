@@ -20,6 +20,8 @@ _RGB: dict[Tone, tuple[int, int, int]] = {
 MEMORY_RGB: dict[str, tuple[int, int, int]] = {
     "allocated": (76, 134, 198),
     "reserved_unallocated": (122, 196, 202),
+    "own_other": (104, 116, 206),
+    "foreign": (200, 148, 60),
     "other": (200, 148, 60),
     "in_use": (76, 134, 198),
     "requested": (150, 120, 190),

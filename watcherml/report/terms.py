@@ -48,7 +48,8 @@ def plan_headline(plan: RecoveryPlan, authorized: Collection[str], rejected: Col
     if not ready:
         return f"{found}, all rejected. Nothing would be tried."
     text = f"{found}, {ready:,} may run. Next: start the campaign"
-    return f"{text}, or first decide on the {waiting:,} that need approval." if waiting else f"{text}."
+    undecided = f", or first decide on the {waiting:,} that {'needs' if waiting == 1 else 'need'} approval"
+    return f"{text}{undecided}." if waiting else f"{text}."
 
 
 def success_sentences(contract: RecoveryContract) -> list[str]:

@@ -8,11 +8,13 @@ from typing import Any
 from watcherml.forensics.capsule import Capsule, Diagnosis
 from watcherml.report import plain
 from watcherml.report.advice import next_step
+from watcherml.report.before import memory_before, metrics_before
 from watcherml.report.glossary import label
 from watcherml.report.memory import Picture, picture
 from watcherml.report.safe import json_text, shorten
 from watcherml.report.terms import SIMULATED_NOTE, device_sentence
 from watcherml.report.text_compare import earlier_runs
+from watcherml.report.text_run import figures
 from watcherml.report.units import format_bytes, format_time
 from watcherml.report.words import (
     CAUSE_LISTS,
@@ -24,9 +26,13 @@ from watcherml.report.words import (
     when_words,
 )
 
-_MARKS = {"allocated": "#", "reserved_unallocated": "=", "other": "o", "in_use": "#", "free": "."}
+_MARKS = {
+    "allocated": "#", "reserved_unallocated": "=", "own_other": "+", "foreign": "o", "other": "o", "in_use": "#",
+    "free": ".",
+}  # fmt: skip
 _BAR = 60
 MOST_EXCLUDED = 4
+MOST_METRICS = 12
 
 
 def text_failure(
@@ -45,6 +51,8 @@ def text_failure(
     if is_about_memory(capsule):
         lines += plain.section("Memory", _memory(capsule), color)
         lines += plain.section(f"Diagnosis: {label(capsule.diagnosis.status)}", _diagnosis(capsule.diagnosis), color)
+    before = [*memory_before(capsule), *metrics_before(capsule)[:MOST_METRICS]]
+    lines += plain.section("Up to the failure", figures(before, color), color)
     lines += earlier_runs(capsule.neighbours, color)
     lines += plain.section("Memory given back", _release(release), color)
     counted = capsule.completeness

@@ -33,8 +33,8 @@ def text_run(
     if device.get("kind") == "simulated":
         lines += plain.wrap(SIMULATED_NOTE)
     lines += ["", *_facts(row, device)]
-    lines += plain.section("Metrics", _figures(curves(metrics), color), color)
-    lines += plain.section("Memory", _figures(sample_curves(samples, device.get("budget_bytes")), color), color)
+    lines += plain.section("Metrics", figures(curves(metrics), color), color)
+    lines += plain.section("Memory", figures(sample_curves(samples, device.get("budget_bytes")), color), color)
     lines += plain.section("Artifacts", _artifacts(artifacts, color), color)
     lines += plain.section("Configuration", plain.text_block(json_text(row.get("config") or {}), 20_000), color)
     lines += _provenance(row, color)
@@ -57,7 +57,8 @@ def _facts(row: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _figures(found: Sequence[Curve], color: bool) -> list[str]:
+def figures(found: Sequence[Curve], color: bool) -> list[str]:
+    """Return curves as a table: last, lowest and highest value, and how many points."""
     if not found:
         return []
     titles = ("Name", "Last", "Lowest", "Highest", "Points", "Not finite")

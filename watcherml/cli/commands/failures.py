@@ -6,16 +6,14 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.lists import list_face
-from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
-
-DEFAULT_LIMIT = 100
+from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.options import add_list_flags
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--project", metavar="NAME", help="only this project")
+    add_list_flags(parser)
     parser.add_argument("--unresolved", action="store_true", help="only those that nobody marked as resolved")
-    parser.add_argument("--limit", type=count, default=DEFAULT_LIMIT, metavar="N", help="default: %(default)s")
     add_format(parser)
 
 

@@ -6,12 +6,12 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.options import add_file_flags
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--out", metavar="FILE", help="a file or a folder (default: watcherml-store.zip here)")
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    add_file_flags(parser, "watcherml-store.zip")
     add_format(parser, output=False)
 
 

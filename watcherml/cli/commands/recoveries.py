@@ -6,19 +6,16 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.lists import list_face
-from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
-from watcherml.errors import UsageError
+from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.options import add_list_flags, check_verified
 
 STATUSES = ("verified", "not_recovered", "stopped", "integration_error")
-DEFAULT_LIMIT = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--project", metavar="NAME", help="only this project")
-    parser.add_argument("--status", choices=STATUSES, help="only this status")
+    add_list_flags(parser, STATUSES)
     parser.add_argument("--verified", action="store_true", help="only verified ones")
-    parser.add_argument("--limit", type=count, default=DEFAULT_LIMIT, metavar="N", help="default: %(default)s")
     add_format(parser)
 
 
@@ -28,8 +25,7 @@ def run(values: argparse.Namespace, console: Console) -> int:
     from watcherml.report.documents import campaigns_document
     from watcherml.report.tables import campaigns_table
 
-    if values.verified and values.status not in (None, "verified"):
-        raise UsageError("--verified", expected="no other --status beside it", got=values.status)
+    check_verified(values)
     storage = storage_of(values)
     rows = data.campaigns(
         storage,

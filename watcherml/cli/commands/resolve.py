@@ -6,7 +6,7 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.shared import add_format, as_json, deliver, storage_of
-from watcherml.errors import UsageError
+from watcherml.options import add_resolve_flags, check_resolve
 
 _NOTES = """\
 The mark is a note for people: it changes no capsule and no verdict. `watcher failures --unresolved` leaves out what is
@@ -17,9 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     parser.epilog = _NOTES
     parser.add_argument("run_id", metavar="RUN_ID", help="a failed run, as `watcher failures` lists it")
-    parser.add_argument("--note", metavar="TEXT", default="", help="what resolved it, at most 2000 characters")
-    parser.add_argument("--by", metavar="NAME", default="", help="who says so (default: this user)")
-    parser.add_argument("--reopen", action="store_true", help="take the mark away")
+    add_resolve_flags(parser)
     add_format(parser, output=False)
 
 
@@ -28,10 +26,7 @@ def run(values: argparse.Namespace, console: Console) -> int:
     from watcherml.api.resolve import resolve
     from watcherml.report.text_failures import text_resolution
 
-    if values.reopen and (values.note or values.by):
-        raise UsageError(
-            "--reopen", expected="neither --note nor --by beside it", got="--note" if values.note else "--by"
-        )
+    check_resolve(values)
     document = resolve(
         values.run_id, by=values.by, note=values.note, reopen=values.reopen, storage=storage_of(values)
     ).to_data()

@@ -6,17 +6,14 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.lists import list_face
-from watcherml.cli.shared import add_format, as_json, count, deliver, storage_of
+from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.options import add_list_flags
 from watcherml.store.runs import STATUSES, Row
-
-DEFAULT_LIMIT = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    parser.add_argument("--project", metavar="NAME", help="only this project")
-    parser.add_argument("--status", choices=STATUSES, help="only this status")
-    parser.add_argument("--limit", type=count, default=DEFAULT_LIMIT, metavar="N", help="default: %(default)s")
+    add_list_flags(parser, STATUSES)
     parser.add_argument("--trials", action="store_true", help="also the runs of recovery trials")
     add_format(parser)
 

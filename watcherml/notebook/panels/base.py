@@ -142,7 +142,10 @@ def html_box(value: str = "", css: str = "") -> Any:
 
 def text_field(css: str, placeholder: str, value: str = "") -> Any:
     """Return a field for one line of text."""
-    made = widgets().Text(value=value, placeholder=placeholder, layout={"width": "320px", "margin": _MARGIN})
+    # Letter by letter the front end holds back the last ones, and a click on a button overtakes them.
+    made = widgets().Text(
+        value=value, placeholder=placeholder, continuous_update=False, layout={"width": "320px", "margin": _MARGIN}
+    )
     made.add_class(css)
     return made
 

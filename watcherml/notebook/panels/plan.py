@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from watcherml.api.recover import Campaign, RecoveryPreparation, start_recovery
 from watcherml.api.result import RecoveryResult
 from watcherml.errors import CampaignError, InvalidValue
 from watcherml.notebook.panels import base
-from watcherml.notebook.panels.decisions import DecisionRow
+from watcherml.notebook.panels.plan_view import PlanView
 from watcherml.notebook.panels.progress import ProgressPanel
+from watcherml.notebook.spec import RecoverySpec
 from watcherml.protocol.authorization import Authorization
-from watcherml.report import markup, terms
+from watcherml.report import terms
 from watcherml.report.html import html_plan
-from watcherml.report.markup import Html
 from watcherml.report.palette import Tone
 from watcherml.report.text import text_plan
+from watcherml.report.units import plural
 
+_MOST_SUGGESTED = 6  # guards that a field offers: more of them is no choice any more
 _UNSAID = ("the notebook", "left out")  # a rejection without a name and a reason
+
+
+class Held(Protocol):
+    """Memory of a failed cell that this kernel may still hold, see ``watcherml.notebook.held``."""
+
+    @property
+    def releasable(self) -> bool:
+        """Whether ``free`` would give something back."""
+
+    def words(self) -> str:
+        """Return what is held; empty if nothing is known to be."""
+
+    def free(self) -> str:
+        """Give it back and say how much that was."""
+
+
+Notes = Callable[[RecoverySpec], Iterable[str]]
 
 
 class PlanPanel(base.Panel):
     """A prepared recovery. Every button calls the public method of the same name; nothing runs before ``start``.
 
-    ``name`` is the variable that holds the panel. ``notes`` are sentences shown with the plan. ``started`` is called
-    with the campaign once it runs. ``options`` go to ``start_recovery``.
+    ``name`` is the variable that holds the panel. ``notes`` are sentences shown with the plan, or a function that
+    makes them for a spec. ``started`` is called with the campaign once it runs. ``spec`` is what the plan was prepared
+    from, which lets it be prepared again; ``held`` what this kernel still holds. ``options`` go to ``start_recovery``.
     """
 
     def __init__(
@@ -34,30 +54,34 @@ class PlanPanel(base.Panel):
         preparation: RecoveryPreparation,
         *,
         name: str = "recovery",
-        notes: tuple[str, ...] = (),
+        notes: tuple[str, ...] | Notes = (),
         approver: str = "",
         started: Callable[[Campaign], None] = lambda campaign: None,
+        spec: RecoverySpec | None = None,
+        held: Held | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
+        self.spec = spec
         self.preparation = preparation
         self.plan = preparation.plan
         self.name = name
+        self.approver = approver
+        self.message: tuple[str, Tone] = ("", "calm")
+        self.suggestions = () if spec is None else spec.suggested_metrics()[-_MOST_SUGGESTED:]
         self._notes = notes
-        self._approver = approver
+        self._held = held
         self._started = started
         self._options = options
         self._lock = threading.RLock()
         self._authorizations: dict[str, Authorization] = {}
         self._rejections: dict[str, tuple[str, str]] = {}
-        self._progress: ProgressPanel | None = None
-        self._starter: threading.Thread | None = None
-        self._message: tuple[str, Tone] = ("", "calm")
-        self._parts: dict[str, Any] = {}
-        self._rows: list[DecisionRow] = []
+        self._preparing = False
+        self._shown: PlanView | None = None
+        self.progress: ProgressPanel | None = None
 
     def __repr__(self) -> str:
-        stage = "not started" if self._progress is None else repr(self._progress)
+        stage = "not started" if self.progress is None else repr(self.progress)
         return f"<PlanPanel {self.plan.source.run_id}: {len(self.plan.proposals)} proposals, {stage}>"
 
     # -- decisions --------------------------------------------------------------------------------------------
@@ -74,7 +98,7 @@ class PlanPanel(base.Panel):
                 raise InvalidValue(
                     f"proposal {proposal_id}", expected="one that needs approval", got="an automatic one"
                 )
-            person = approved_by.strip() or self._approver
+            person = approved_by.strip() or self.approver
             for field, value in (("approved_by", person), ("reason", reason.strip())):
                 if not value:
                     raise InvalidValue(field, expected="a few words", got="nothing",
@@ -84,7 +108,7 @@ class PlanPanel(base.Panel):
                     proposal_id, approved_by=person, reason=reason.strip()
                 )
             self._rejections.pop(proposal_id, None)
-            self._approver = person
+            self.approver = person
         return self._tell(f"{person} approved {proposal_id}.")
 
     def reject(self, proposal_id: str, *, rejected_by: str = "", reason: str = "") -> base.Page:
@@ -95,7 +119,7 @@ class PlanPanel(base.Panel):
         with self._lock:
             self._decidable(proposal_id)
             self._authorizations.pop(proposal_id, None)
-            who = rejected_by.strip()[:400] or self._approver or _UNSAID[0]
+            who = rejected_by.strip()[:400] or self.approver or _UNSAID[0]
             self._rejections.setdefault(proposal_id, (who, reason.strip()[:2_000] or _UNSAID[1]))
         return self._tell(f"{proposal_id} is left out.")
 
@@ -109,22 +133,97 @@ class PlanPanel(base.Panel):
 
     def _decidable(self, proposal_id: str) -> Any:
         proposal = self.plan.proposal(proposal_id)
-        if self._progress is not None or self._starter is not None:
+        self._require_open()
+        return proposal
+
+    def _require_open(self) -> None:
+        """Raise where nothing can be decided: a campaign runs what it was started with."""
+        if self.progress is not None:
             raise CampaignError("the campaign has started", expected="decisions before the start",
                                 remedy="Stop it and prepare the recovery again to decide otherwise.")  # fmt: skip
-        return proposal
+        if self._preparing:
+            raise CampaignError("another plan is being prepared", expected="one change at a time",
+                                remedy="Wait until it is shown, and decide on that one.")  # fmt: skip
+
+    def decide(self, verb: str, proposal_id: str, person: str, reason: str) -> object:
+        """Do what a button says: approve, reject or withdraw; a decision that is there already is left as it is."""
+        if verb == "approve":
+            return self.approve(proposal_id, approved_by=person, reason=reason)
+        if verb == "reject":
+            rejected = proposal_id in self._rejections
+            return rejected or self.reject(proposal_id, rejected_by=person, reason=reason)
+        return proposal_id not in self._rejections or self.withdraw(proposal_id)
+
+    # -- another plan -----------------------------------------------------------------------------------------
+
+    def change(self, **changes: Any) -> base.Page:
+        """Prepare another plan, which replaces this one; nothing is run.
+
+        ``metrics`` (texts ``NAME:minimize|maximize:BASELINE:TOLERANCE[:TARGET]``), ``minimum_progress_steps``,
+        ``max_trials`` and ``confirmation_runs`` (counts), ``max_peak_vram_gib`` (GiB, None for no ceiling); what is not
+        named stays. Takes as long as the first preparation. Decisions are bound to one plan, so that those made before
+        are dropped. Raises ``CampaignError`` once the campaign has started or where nothing says what the plan was
+        prepared from, and what ``RecoverySpec.prepare`` raises; this plan stays in place then.
+        """
+        with self._lock:
+            self._require_open()
+            if self.spec is None:
+                raise CampaignError("this plan cannot be prepared again from here",
+                                    remedy="Call watcherml.prepare_oom_recovery with the other values.")  # fmt: skip
+            self._preparing = True
+        try:
+            if isinstance(changes.get("metrics"), str):
+                changes["metrics"] = (changes["metrics"],)
+            spec = self.spec.changed(**changes)
+            preparation = spec.prepare()
+        except BaseException as error:
+            self._preparing = False  # first, so that everything can be pressed again once the error is shown
+            self.say(f"The plan stays as it was. {error}", "bad")
+            raise
+        self._preparing = False
+        return self._replace(spec, preparation)
+
+    def _replace(self, spec: RecoverySpec, preparation: RecoveryPreparation) -> base.Page:
+        with self._lock:
+            dropped = len(self._authorizations) + len(self._rejections)
+            self._authorizations, self._rejections = {}, {}
+            self.spec, self.preparation, self.plan = spec, preparation, preparation.plan
+        text = "Another plan was prepared and takes the place of the one before."
+        if dropped:
+            text += f" {plural(dropped, 'decision')} made on that one {'was' if dropped == 1 else 'were'} dropped:"
+            text += " a decision is bound to one plan."
+        return self._tell(text)
+
+    # -- memory -----------------------------------------------------------------------------------------------
+
+    def free(self) -> base.Page:
+        """Give back the memory that the failed cell still holds in this kernel; again it does nothing."""
+        if self._held is None or not self._held.releasable:
+            return base.notice("The failed cell holds no memory that could be given back.")
+        return self._tell(self._held.free())
+
+    @property
+    def can_free(self) -> bool:
+        """Whether ``free`` would give something back."""
+        return self._held is not None and self._held.releasable
+
+    def held_words(self) -> str:
+        """Return what this kernel still holds of the failed cell; nothing where a trial would not miss it."""
+        if self._held is None or not (self.can_free or self.plan.contract.device.kind == "cuda"):
+            return ""
+        return self._held.words()
 
     # -- the campaign -----------------------------------------------------------------------------------------
 
     @property
     def campaign(self) -> Campaign | None:
         """The campaign, None before the start."""
-        return None if self._progress is None else self._progress.campaign
+        return None if self.progress is None else self.progress.campaign
 
     @property
     def result(self) -> RecoveryResult | None:
         """The campaign's result, None until it has one."""
-        return None if self._progress is None else self._progress.result
+        return None if self.progress is None else self.progress.result
 
     def start(self) -> ProgressPanel:
         """Start the campaign and return its progress at once; starting again returns the same.
@@ -132,17 +231,18 @@ class PlanPanel(base.Panel):
         Raises ``CampaignError`` if nothing may run.
         """
         with self._lock:
-            if self._progress is None:
+            if self.progress is None:
+                self._require_open()
                 self._check_start()
                 campaign = start_recovery(
                     self.preparation, self._authorizations, rejections=self._rejections, **self._options
                 )
-                self._progress = ProgressPanel(campaign, self.name)
+                self.message = ("", "calm")
+                self.progress = ProgressPanel(campaign, self.name)
                 self._started(campaign)
-                self._message = ("", "calm")
-            self._progress.follow()
-        self._draw()
-        return self._progress
+            self.progress.follow()
+        self.redraw()
+        return self.progress
 
     def wait(self, timeout: float | None = None) -> RecoveryResult | None:
         """Wait for the verdict and return the result; see ``ProgressPanel.wait``.
@@ -156,53 +256,64 @@ class PlanPanel(base.Panel):
         return self._running().stop()
 
     def _running(self) -> ProgressPanel:
-        starter = self._starter
-        if starter is not None:
-            starter.join()
-        if self._progress is None:
+        working = None if self._shown is None else self._shown.working
+        if working is not None:
+            working.join()
+        if self.progress is None:
             raise CampaignError("the campaign was not started", remedy=f"Call {self.name}.start() first.")
-        return self._progress
+        return self.progress
 
     def _check_start(self) -> None:
-        if self.plan.proposals and not any(state in ("automatic", "approved") for state in self._states().values()):
+        if self.plan.proposals and not any(state in ("automatic", "approved") for state in self.states().values()):
             raise CampaignError("nothing may run", expected="an approved or automatic proposal",
-                                got=self._headline())  # fmt: skip
+                                got=self.headline())  # fmt: skip
 
     # -- faces ------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """Return the plan, the progress or the verdict as text, with the calls for what comes next."""
-        if self._progress is not None:
-            return self._progress.text()
-        notes = "".join(base.notice(note).text() + "\n" for note in self._notes)
+        if self.progress is not None:
+            return self.progress.text()
+        notes = "".join(base.notice(note).text() + "\n" for note in [*self._noted(), self.held_words()] if note)
         plan = text_plan(self.plan, tuple(self._authorizations), tuple(self._rejections))
         return f"{plan}\n{notes}".rstrip() + "\n" + base.calls_text("Next", self._calls())
 
     def html(self) -> str:
         """Return the plan, the progress or the verdict as HTML, with the calls for what comes next."""
-        if self._progress is not None:
-            return self._progress.html()
+        if self.progress is not None:
+            return self.progress.html()
         calls = base.calls_html("Next", self._calls())
-        return base.classed("wml-plan", self._notes_html(), self._plan_html(), calls)
+        held = self.held_words()
+        above = self.notes_html() + (base.notice_html(held, "warn", "wml-held") if held else "")
+        return base.classed("wml-plan", above, self.plan_html(), calls)
 
-    def _plan_html(self) -> str:
+    def plan_html(self) -> str:
+        """Return the whole plan as HTML."""
         return html_plan(self.plan, tuple(self._authorizations), tuple(self._rejections))
 
-    def _notes_html(self) -> str:
-        return "".join(base.notice_html(note, "warn") for note in self._notes)
+    def notes_html(self) -> str:
+        """Return the notes as HTML."""
+        return "".join(base.notice_html(note, "warn") for note in self._noted())
 
-    def _states(self) -> dict[str, terms.State]:
+    def _noted(self) -> list[str]:
+        if not callable(self._notes):
+            return list(self._notes)
+        return [] if self.spec is None else list(self._notes(self.spec))
+
+    def states(self) -> dict[str, terms.State]:
+        """Return where each proposal stands, by its id."""
         return {
             one.proposal_id: terms.state_of(one, self._authorizations, self._rejections) for one in self.plan.proposals
         }
 
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """Return what is proposed and what a person has to do next."""
         return terms.plan_headline(self.plan, self._authorizations, self._rejections)
 
     def _calls(self) -> list[str]:
         lines = []
-        states = self._states()
-        person = base.literal(self._approver) if self._approver else '"..."'
+        states = self.states()
+        person = base.literal(self.approver) if self.approver else '"..."'
         for key in [key for key, state in states.items() if state == "waiting"]:
             lines.append(f'{self.name}.approve({base.literal(key)}, approved_by={person}, reason="...")')
             lines.append(f'{self.name}.reject({base.literal(key)}, reason="...")')
@@ -211,69 +322,22 @@ class PlanPanel(base.Panel):
             if not lines:
                 lines.append(f"{self.name}.reject({base.literal(first)})  # leaves one out")
             lines.append(f"{self.name}.withdraw({base.literal(first)})  # takes a decision back")
+        if self.spec is not None:
+            lines.append(self._change_call())
+        if self.can_free:
+            lines.append(f"{self.name}.free()  # gives back what the failed cell still holds")
         return [*lines, f"{self.name}.start()", f"{self.name}.wait()  # until the verdict; Ctrl-C detaches"]
 
-    # -- the live view ----------------------------------------------------------------------------------------
+    def _change_call(self) -> str:
+        """Return the call that prepares another plan, with the present values or the run's own in it."""
+        assert self.spec is not None
+        values = self.spec.values
+        metrics = ", ".join(base.literal(one) for one in values["metrics"] or self.suggestions[-1:])
+        given = [f"metrics=[{metrics}]", f"minimum_progress_steps={values['minimum_progress_steps']}"]
+        return f"{self.name}.change({', '.join(given)})  # another plan"
 
-    def _build(self) -> Any:
-        w = base.widgets()
-        start = base.button("Start", "wml-start", self._start_clicked, style="primary",
-                            tooltip="Run the trials in fresh processes; the notebook stays free")  # fmt: skip
-        person = base.text_field("wml-approved-by", "Your name, for approvals", self._approver)
-        person.layout.margin = "2px 0 8px 0"
-        self._rows = [DecisionRow(one, self._decide) for one in self.plan.proposals]
-        self._parts = {
-            "head": base.html_box(),
-            "start": start,
-            "person": person,
-            "message": base.html_box(css="wml-message"),
-            "whole": base.html_box(),
-            "box": w.VBox([], layout={"width": "100%", "max_width": "1000px"}),
-        }
-        self._parts["box"].add_class("wml-panel")
-        self._draw()
-        return self._parts["box"]
-
-    def _draw(self) -> None:
-        with self._lock:
-            parts = self._parts
-            if not parts:
-                return
-            text, tone = self._message
-            parts["message"].value = base.notice_html(text, tone) if text else ""
-            parts["whole"].value = self._fold()
-            if self._progress is not None:
-                parts["box"].children = (self._progress.view(), parts["whole"])
-                return
-            starting = self._starter is not None
-            parts["start"].disabled = starting
-            parts["head"].value = self._head()
-            for row in self._rows:
-                key = row.proposal.proposal_id
-                row.draw(self._states()[key], self._decided(key), starting)
-            approvals = any(one.authority == "approval_required" for one in self.plan.proposals)
-            parts["box"].children = (
-                parts["head"],
-                *([parts["person"]] if approvals else []),
-                *[row.box for row in self._rows],
-                parts["message"],
-                parts["start"],
-                parts["whole"],
-            )
-
-    def _head(self) -> str:
-        kicker = Html(f"{markup.escape('Recovery plan for run ')}{markup.mono(self.plan.source.run_id)}")
-        lines = [markup.quiet(markup.shown(note, markup.SENTENCE_LIMIT)) for note in self.plan.notes]
-        if self.plan.contract.device.kind == "simulated":
-            lines.insert(0, markup.quiet(markup.escape(terms.SIMULATED_NOTE)))
-        banner = markup.banner("calm", kicker, markup.escape(self._headline()), *lines)
-        return base.classed("wml-plan", markup.root(banner), self._notes_html())
-
-    def _fold(self) -> str:
-        title = markup.strong(markup.escape("The whole plan: contract, evidence, what was left out"))
-        return markup.root(markup.fold(title, Html(self._plan_html())))
-
-    def _decided(self, key: str) -> str:
+    def decided(self, key: str) -> str:
+        """Return who decided on a proposal and why, and how it is taken back; empty if nobody did."""
         back = f"{self.name}.withdraw({base.literal(key)}) takes it back."
         if key in self._rejections:
             who, why = self._rejections[key]
@@ -283,37 +347,29 @@ class PlanPanel(base.Panel):
             return f"Approved by {given.approved_by}: {given.reason}. {back}"
         return ""
 
-    def _decide(self, verb: str, key: str, reason: str) -> None:
-        person = str(self._parts["person"].value)
+    # -- the live view ----------------------------------------------------------------------------------------
 
-        def act() -> object:
-            if verb == "approve":
-                return self.approve(key, approved_by=person, reason=reason)
-            if verb == "reject":
-                return key in self._rejections or self.reject(key, rejected_by=person, reason=reason)
-            return key not in self._rejections or self.withdraw(key)
+    @property
+    def busy(self) -> bool:
+        """Whether another plan is being prepared."""
+        return self._preparing
 
-        base.guarded(act, self._say)()
+    def say(self, text: str, tone: Tone) -> None:
+        """Show a sentence in the live view."""
+        self.message = (text, tone)
+        self.redraw()
 
-    def _start_clicked(self) -> None:
-        """Start in a thread: a callback that waits for a process would hold up the kernel's messages."""
+    def redraw(self) -> None:
+        """Bring the live view, if there is one, to what is known."""
         with self._lock:
-            if self._starter is not None or self._progress is not None:
-                return
-            self._starter = threading.Thread(target=self._start_in_thread, name="watcherml-start", daemon=True)
-            self._message = ("Starting the campaign …", "calm")
-            self._draw()
-            self._starter.start()
+            if self._shown is not None:
+                self._shown.draw()
 
-    def _start_in_thread(self) -> None:
-        base.guarded(self.start, self._say)()
-        self._starter = None
-        self._draw()
-
-    def _say(self, text: str, tone: Tone) -> None:
-        self._message = (text, tone)
-        self._draw()
+    def _build(self) -> Any:
+        self._shown = PlanView(self)
+        self.redraw()
+        return self._shown.box
 
     def _tell(self, text: str) -> base.Page:
-        self._say(text, "good")
-        return base.notice(f"{text} {self._headline()}", "good")
+        self.say(text, "good")
+        return base.notice(f"{text} {self.headline()}", "good")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from watcherml.api import data
@@ -17,7 +17,10 @@ from watcherml.api.result import RecoveryResult
 from watcherml.errors import CampaignError
 from watcherml.notebook.panels import base
 from watcherml.notebook.panels.verdict import verdict_html, verdict_text
+from watcherml.report import markup
 from watcherml.report.html import html_progress
+from watcherml.report.html_campaign import html_log
+from watcherml.report.ladder import Rung, rungs
 from watcherml.report.palette import Tone
 from watcherml.report.text import text_progress
 
@@ -32,10 +35,14 @@ class _Look:
     lifecycle: str
     trials: list[dict[str, Any]]
     sentence: str
+    logs: dict[str, list[str]] = field(default_factory=dict)  # the last lines of each trial, by its id
 
 
 class ProgressPanel(base.Panel):
-    """Follows a campaign. ``name`` is the variable that holds the panel, for the calls that its text names."""
+    """Follows a campaign. ``name`` is the variable that holds the panel, for the calls that its text names.
+
+    Without a name its text names magics only.
+    """
 
     def __init__(self, campaign: Campaign, name: str = "recovery") -> None:
         super().__init__()
@@ -46,6 +53,7 @@ class ProgressPanel(base.Panel):
         self._look = self._take_look()
         self._result = self._read_result(self._look)
         self._thread: threading.Thread | None = None
+        self._logs: dict[str, Any] = {}  # a widget for what each trial printed
         self._message: tuple[str, Tone] = ("", "calm")
         self._parts: dict[str, Any] = {}
 
@@ -117,19 +125,26 @@ class ProgressPanel(base.Panel):
         """Return the trials so far, or the verdict, as HTML."""
         result = self.result
         if result is not None:
-            return verdict_html(result)
-        return self._progress_html() + base.calls_html("Meanwhile", self._calls())
-
-    def _progress_html(self) -> str:
+            calls = self._calls()
+            return verdict_html(result) + (base.calls_html("Next", calls) if calls else "")
         look = self._look
-        return base.classed("wml-progress", html_progress(self.plan, look.trials, look.lifecycle, look.sentence))
+        trials = [{**row, "log_end": look.logs.get(row["trial_id"], ())} for row in look.trials]
+        return self._progress_html(trials) + base.calls_html("Meanwhile", self._calls())
+
+    def _progress_html(self, trials: list[dict[str, Any]]) -> str:
+        look = self._look
+        return base.classed("wml-progress", html_progress(self.plan, trials, look.lifecycle, look.sentence))
 
     def _calls(self) -> list[str]:
         name, campaign_id = self.name, self.campaign.campaign_id
         if self._result is not None:
-            return [f"{name}.result.verified_config  # the configuration to copy"] if self._result.verified else []
+            copied = name and self._result.verified
+            return [f"{name}.result.verified_config  # the configuration to copy"] if copied else []
         if self._look.lifecycle == "interrupted":
-            return [f"{name}.resume()  # or: %watcher resume {campaign_id}"]
+            resume = f"%watcher resume {campaign_id}"
+            return [f"{name}.resume()  # or: {resume}" if name else resume]
+        if not name:
+            return [f"%watcher recovery {campaign_id}  # to follow it", f"%watcher stop {campaign_id}"]
         return [
             f"{name}.wait()  # until the verdict; Ctrl-C detaches",
             f"{name}.stop()  # or: %watcher stop {campaign_id}",
@@ -151,6 +166,7 @@ class ProgressPanel(base.Panel):
                            tooltip="End the campaign and make the verdict from what is on record")  # fmt: skip
         resume = base.button("Resume", "wml-resume", base.guarded(self.resume, self._say), style="primary",
                              tooltip="Start a new supervising process for this campaign")  # fmt: skip
+        stop.layout.margin = resume.layout.margin = "10px 0 4px 0"
         self._parts = {
             "progress": base.html_box(),
             "message": base.html_box(css="wml-message"),
@@ -160,6 +176,7 @@ class ProgressPanel(base.Panel):
         }
         self._parts["box"].add_class("wml-panel")
         self._draw()
+        self.follow()
         return self._parts["box"]
 
     def _draw(self) -> None:
@@ -175,9 +192,28 @@ class ProgressPanel(base.Panel):
                     parts["verdict"] = base.html_box(verdict_html(self._result))
                 parts["box"].children = (parts["verdict"],)
                 return
-            parts["progress"].value = self._progress_html()
+            # What a trial printed has a widget of its own, so that an opened fold is not closed by the next look.
+            parts["progress"].value = self._progress_html([{**row, "log_tail": ()} for row in self._look.trials])
             lost = self._look.lifecycle == "interrupted"
-            parts["box"].children = (parts["progress"], parts["resume" if lost else "stop"], parts["message"])
+            parts["box"].children = (
+                parts["progress"],
+                parts["resume" if lost else "stop"],
+                parts["message"],
+                *self._log_boxes(),
+            )
+
+    def _log_boxes(self) -> list[Any]:
+        found = []
+        look = self._look
+        for rung in rungs([{**row, "log_end": look.logs.get(row["trial_id"], ())} for row in look.trials]):
+            html = html_log(rung, _log_title(rung))
+            if not html:
+                continue
+            if rung.trial_id not in self._logs:
+                self._logs[rung.trial_id] = base.html_box(css="wml-log")
+            self._logs[rung.trial_id].value = markup.root(html)
+            found.append(self._logs[rung.trial_id])
+        return found
 
     def _say(self, text: str, tone: Tone) -> None:
         self._message = (text, tone)
@@ -217,7 +253,19 @@ class ProgressPanel(base.Panel):
         sentence = sentence[:1].upper() + sentence[1:]
         if lifecycle == "interrupted":
             sentence = "The supervising process is gone and nothing is running. Next: resume the campaign."
-        return _Look(lifecycle, trials, sentence)
+        return _Look(lifecycle, trials, sentence, self._read_logs(trials))
+
+    def _read_logs(self, trials: list[dict[str, Any]]) -> dict[str, list[str]]:
+        """Read what trials printed; of one that has ended only once."""
+        before = getattr(self, "_look", None)
+        known = {} if before is None else {one["trial_id"]: one for one in before.trials}
+        found = {}
+        for row in trials:
+            key = row["trial_id"]
+            ended = known.get(key, {}).get("ended_at") is not None
+            read = before.logs[key] if before is not None and ended else data.log_end(self.campaign.storage, key)
+            found[key] = read
+        return found
 
     def _read_result(self, look: _Look) -> RecoveryResult | None:
         if look.lifecycle != "ended":
@@ -226,3 +274,8 @@ class ProgressPanel(base.Panel):
             return self.campaign.result()
         except CampaignError:  # ended without a result cannot be; a reader must not break on it
             return None
+
+
+def _log_title(rung: Rung) -> str:
+    number = "" if rung.seq is None else f"Trial {rung.seq}, "
+    return f"{number}{rung.role} of {rung.candidate}: what it {'prints' if rung.outcome == 'running' else 'printed'}"

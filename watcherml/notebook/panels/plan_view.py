@@ -1,0 +1,148 @@
+"""The widgets of a plan: who decides, each proposal with its buttons, the contract to change, memory, and Start."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from watcherml.notebook.panels import base
+from watcherml.notebook.panels.contract import ContractFields
+from watcherml.notebook.panels.decisions import DecisionRow
+from watcherml.report import markup, terms
+from watcherml.report.html_plan import html_contract
+from watcherml.report.markup import Html
+
+if TYPE_CHECKING:
+    from watcherml.notebook.panels.plan import PlanPanel
+
+
+class PlanView:
+    """Draws a ``PlanPanel``. Everything that a button does is a call of the panel."""
+
+    def __init__(self, panel: PlanPanel) -> None:
+        self._panel = panel
+        self._plan_digest = ""
+        self._rows: list[DecisionRow] = []
+        self._working: threading.Thread | None = None
+        self._head, self._message, self._whole = base.html_box(), base.html_box(css="wml-message"), base.html_box()
+        self._terms, self._memory = base.html_box(css="wml-contract"), base.html_box()
+        self._person = base.text_field("wml-approved-by", "Your name, for approvals", panel.approver)
+        self._person.layout.margin = "2px 0 8px 0"
+        self._start = base.button("Start", "wml-start", self._start_clicked, style="primary",
+                                  tooltip="Run the trials in fresh processes; the notebook stays free")  # fmt: skip
+        self._free = base.button("Give it back", "wml-free", base.guarded(panel.free, panel.say),
+                                 tooltip="Let go of the frames of the failed cell")  # fmt: skip
+        self._fields = ContractFields(self._prepare_clicked)
+        w = base.widgets()
+        self._held = w.VBox([self._memory, self._free], layout={"width": "100%", "margin": "8px 0 0 0"})
+        self.box = w.VBox([], layout={"width": "100%", "max_width": "1000px"})
+        self.box.add_class("wml-panel")
+
+    @property
+    def working(self) -> threading.Thread | None:
+        """The thread that a click has started and that is not done."""
+        return self._working
+
+    def draw(self) -> None:
+        """Bring the widgets to what the panel knows; they send only what has changed."""
+        panel = self._panel
+        text, tone = panel.message
+        self._message.value = base.notice_html(text, tone) if text else ""
+        if panel.progress is not None:
+            self._whole.value = self._fold("The plan: proposals, contract, what was left out", panel.plan_html())
+            self.box.children = (panel.progress.view(), self._whole)
+            return
+        if self._plan_digest != panel.plan.digest:
+            self._take_plan()
+        locked = panel.busy or self._working is not None
+        self._start.disabled = self._free.disabled = locked
+        self._fields.lock(locked)
+        self._head.value = self._head_html()
+        for row in self._rows:
+            key = row.proposal.proposal_id
+            row.draw(panel.states()[key], panel.decided(key), locked)
+        self.box.children = self._children()
+
+    def _children(self) -> tuple[Any, ...]:
+        panel = self._panel
+        approvals = any(one.authority == "approval_required" for one in panel.plan.proposals)
+        held = panel.held_words()
+        self._memory.value = base.notice_html(held, "warn", "wml-held") if held else ""
+        self._free.layout.display = None if panel.can_free else "none"
+        return (
+            self._head,
+            *([self._person] if approvals else []),
+            *[row.box for row in self._rows],
+            self._terms,
+            *([self._fields.box] if panel.spec is not None else []),
+            *([self._held] if held else []),
+            self._message,
+            self._start,
+            self._whole,
+        )
+
+    def _take_plan(self) -> None:
+        """Show another plan than before: its proposals, its contract, and its values in the fields."""
+        panel, plan = self._panel, self._panel.plan
+        self._plan_digest = plan.digest
+        self._rows = [DecisionRow(plan, one, self._decide) for one in plan.proposals]
+        self._terms.value = markup.root(_terms(panel))
+        self._whole.value = self._fold("The contract in full, and what was left out", html_contract(plan))
+        if panel.spec is not None:
+            values = panel.spec.values
+            usual = {"max_trials": plan.contract.budget.max_trials}
+            self._fields.show(values, values["metrics"] or panel.suggestions, usual)
+
+    def _head_html(self) -> str:
+        panel = self._panel
+        kicker = Html(f"{markup.escape('Recovery plan for run ')}{markup.mono(panel.plan.source.run_id)}")
+        lines = [markup.quiet(markup.shown(note, markup.SENTENCE_LIMIT)) for note in panel.plan.notes]
+        if panel.plan.contract.device.kind == "simulated":
+            lines.insert(0, markup.quiet(markup.escape(terms.SIMULATED_NOTE)))
+        banner = markup.banner("calm", kicker, markup.escape(panel.headline()), *lines)
+        return base.classed("wml-plan", markup.root(banner), panel.notes_html())
+
+    def _fold(self, title: str, body: str) -> str:
+        return markup.root(markup.fold(markup.strong(markup.escape(title)), Html(body)))
+
+    # -- clicks -----------------------------------------------------------------------------------------------
+
+    def _decide(self, verb: str, key: str, reason: str) -> None:
+        person = str(self._person.value)
+        base.guarded(lambda: self._panel.decide(verb, key, person, reason), self._panel.say)()
+
+    def _start_clicked(self) -> None:
+        self._work("Starting the campaign …", self._panel.start)
+
+    def _prepare_clicked(self) -> None:
+        self._work(
+            "Preparing another plan; the training function is checked again …",
+            lambda: self._panel.change(**self._fields.changes()),
+        )
+
+    def _work(self, words: str, action: base.Action) -> None:
+        """Act in a thread: a callback that waits for a process would hold up the kernel's messages."""
+        panel = self._panel
+        if self._working is not None or panel.busy or panel.progress is not None:
+            return
+
+        def work() -> None:
+            base.guarded(action, panel.say)()
+            self._working = None
+            panel.redraw()
+
+        self._working = threading.Thread(target=work, name="watcherml-panel", daemon=True)
+        panel.say(words, "calm")
+        self._working.start()
+
+
+def _terms(panel: PlanPanel) -> Html:
+    """What counts as success and what it may cost, in the few lines that a person reads before Start."""
+    contract = panel.plan.contract
+    success = terms.success_sentences(contract)
+    rows = [
+        ("Success", Html(" ".join(markup.shown(line, 300) for line in success[:-1]))),
+        ("Cost", markup.shown(terms.spending_sentences(panel.plan)[0], 400)),
+        ("Device", markup.shown(terms.device_sentence(contract.device))),
+    ]
+    return Html(f'<div style="margin:10px 0 0 0">{markup.pairs(rows)}</div>')
