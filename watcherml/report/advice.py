@@ -73,6 +73,12 @@ _BY_CLASS = {
 }
 
 
+def without_next(text: str, capsule: Capsule) -> str:
+    """Return a text of the capsule without the remedy that it ends with, because ``next_step`` says it below."""
+    action = capsule.diagnosis.action
+    return text.removesuffix(f": {action}.") + "." if action and text.endswith(f": {action}.") else text
+
+
 def next_step(capsule: Capsule) -> str:
     """Return what to do next and what changed since it last worked; empty where nothing is known beyond the headline.
 

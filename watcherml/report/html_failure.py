@@ -7,7 +7,7 @@ from typing import Any
 
 from watcherml.forensics.capsule import Capsule, Cause, Diagnosis
 from watcherml.report import markup, palette, timeline
-from watcherml.report.advice import next_step
+from watcherml.report.advice import next_step, without_next
 from watcherml.report.before import memory_before, metrics_before
 from watcherml.report.glossary import label, meaning
 from watcherml.report.html_compare import earlier_runs
@@ -22,14 +22,17 @@ from watcherml.report.words import CAUSE_LISTS, class_words, config_of, is_about
 
 
 def html_failure(capsule: Capsule, release: Mapping[str, Any] | None = None) -> str:
-    """Return a capsule as HTML: what happened and what to do, memory to scale, causes, evidence, traceback, config.
+    """Return a capsule as HTML: what happened and what to do, memory to scale, causes, facts, evidence, traceback.
 
     ``release`` tells what was given back after the failure: ``forensics.release.Release.to_data()``.
     """
+    facts = [_facts(capsule)]
+    if is_about_memory(capsule):
+        said = bool(_why(capsule))
+        facts = [_memory(capsule), _diagnosis(capsule.diagnosis, said), markup.section("Where and when", *facts)]
     return markup.root(
         _head(capsule),
-        _facts(capsule),
-        *([_memory(capsule), _diagnosis(capsule.diagnosis, bool(_why(capsule)))] if is_about_memory(capsule) else []),
+        *facts,
         _before(capsule),
         earlier_runs(capsule.neighbours),
         _release(release),
@@ -54,7 +57,9 @@ def _head(capsule: Capsule) -> Html:
     )
     why = _why(capsule)
     what = markup.shown(capsule.headline.removesuffix(why).strip() or capsule.headline, markup.SENTENCE_LIMIT)
-    return markup.banner("bad", kicker, what, markup.shown(why, markup.SENTENCE_LIMIT), step, note)
+    return markup.banner(
+        "bad", kicker, what, markup.shown(without_next(why, capsule), markup.SENTENCE_LIMIT), step, note
+    )
 
 
 def _why(capsule: Capsule) -> str:

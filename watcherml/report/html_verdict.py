@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,7 +46,9 @@ def _head(verdict: Verdict, plan: RecoveryPlan, standing: str) -> Html:
     word = verdict_words(verdict, standing)
     said = markup.hint(markup.escape(word[:1].upper() + word[1:]), meaning("verdict", verdict.status))
     big = Html(f'<span style="font-size:24px;line-height:1.3">{said}</span>')
-    sentence = Html(f'<span style="font-size:14px">{markup.shown(verdict.sentence, 2_000)}</span>')
+    # The sentence begins with what stands above it in large.
+    rest = re.sub(rf"^{re.escape(word)}[:.] ", "", verdict.sentence, flags=re.IGNORECASE)
+    sentence = Html(f'<span style="font-size:14px">{markup.shown(rest, 2_000)}</span>')
     reserved = markup.EMPTY if standing == "on_record" else markup.escape(meaning("standing", standing))
     simulated = verdict.device_kind == "simulated"
     note = markup.quiet(markup.escape(terms.SIMULATED_NOTE)) if simulated else markup.EMPTY

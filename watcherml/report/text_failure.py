@@ -7,7 +7,7 @@ from typing import Any
 
 from watcherml.forensics.capsule import Capsule, Diagnosis
 from watcherml.report import plain
-from watcherml.report.advice import next_step
+from watcherml.report.advice import next_step, without_next
 from watcherml.report.before import memory_before, metrics_before
 from watcherml.report.glossary import label
 from watcherml.report.memory import Picture, picture
@@ -43,7 +43,7 @@ def text_failure(
     ``release`` tells what was given back after the failure: ``forensics.release.Release.to_data()``; ``title`` is what
     a person called the run.
     """
-    lines = [plain.bold(line, color) for line in plain.wrap(capsule.headline)]
+    lines = [plain.bold(line, color) for line in plain.wrap(without_next(capsule.headline, capsule))]
     lines += [plain.bold(line, color) for line in plain.wrap(next_step(capsule)) if line]
     if capsule.device.kind == "simulated":
         lines += plain.wrap(SIMULATED_NOTE)
