@@ -87,7 +87,7 @@ def test_a_full_card_says_what_to_do():
 )
 def test_too_little_evidence_names_what_is_missing(case, words):
     found = diagnose(vector(**case))
-    assert found.status == "insufficient_evidence" and words in found.sentence
+    assert found.status == "insufficient_evidence" and found.sentence.count(words) == 1
     assert not refuses(found) and not control_only(found) and ruled_out(found) == ()
 
 

@@ -91,7 +91,8 @@ def missing_fields(vector: Vector, found: list[Finding]) -> list[str]:
         named.append("the request and the free bytes more exactly than the message rounds them")
     if vector.phase == "unknown":
         named.append("in which part of training it failed (no mark, and the traceback does not tell)")
-    return named + [one.cause.sentence for one in found if one.candidate and one.cause.id not in REST]
+    open_ = [one.cause.sentence for one in found if one.candidate and one.cause.id not in REST]
+    return named + list(dict.fromkeys(open_))  # what is not split between two owners is said of both
 
 
 def supported_capabilities(diagnosis: Diagnosis) -> tuple[str, ...]:
