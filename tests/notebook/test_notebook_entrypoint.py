@@ -173,3 +173,18 @@ def test_a_failing_line_is_counted_in_cells_with_empty_lines_above_and_magics(no
     notebook.run("import asyncio\ndef four(): return 4\nawait asyncio.sleep(0)\n1 / 0\ndef five(): return 5")
     cells = Session.of(notebook.shell).cells.sources()
     assert [found(name, cells).kind for name in ("four", "five")] == ["function", "unexecuted"]
+
+
+def test_names_of_cells_from_before_the_extension_was_loaded_are_copied(plain_shell, tmp_path):
+    plain_shell.run("import math\ndef limit():\n    return math.floor(1)")
+    plain_shell.run("def unused():\n    return 'token=ghp_0123456789abcdefghijklmnopqrstuvwxyzAB'")
+    plain_shell.run("\n\ndef scale():\n    return 16.5\n%load_ext watcherml")
+    plain_shell.run("def limit():\n    return math.floor(scale())\nlimit()")
+    assert plain_shell.run(f"%%watcher entrypoint my.py --copy-names\n{LACKING}").error is None
+    written = (tmp_path / "my.py").read_text()
+    assert "# From cell [3].\ndef scale" in written and "# From cell [4].\ndef limit" in written
+    assert "import math" in written and "floor(1)" not in written and "ghp_" not in written
+    secret = plain_shell.run(f"%%watcher entrypoint my2.py --copy-names\nx = unused()\n{LACKING}")
+    assert "looks like a secret" in refusal(secret)
+    # On record are the cell that loaded the extension and those since.
+    assert "5 cells recorded" in plain_shell.run("%watcher status").value.text()

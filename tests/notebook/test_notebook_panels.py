@@ -53,10 +53,11 @@ def panel(notebook):
 
 def test_approving_needs_a_name_and_a_reason(panel):
     one(panel, f"wml-approve-{NEEDS}").click()
-    assert "approved_by" in one(panel, "wml-message").value
+    message = one(panel, "wml-message").value
+    assert "approved_by" in message and "field above the proposals" in message
     one(panel, "wml-approved-by").value = "Ada"
     one(panel, f"wml-approve-{NEEDS}").click()
-    assert "reason" in one(panel, "wml-message").value
+    assert "field beside the button" in one(panel, "wml-message").value
     assert not panel._authorizations
     for missing in ({"reason": "why"}, {"approved_by": "  ", "reason": "why"}, {"approved_by": "Ada"}):
         with pytest.raises(InvalidValue):

@@ -1,5 +1,6 @@
 """What a plan does with predicted peaks: the search, the fit, what is left out, what never is, who does not read."""
 
+import dataclasses
 import math
 
 import pytest
@@ -169,6 +170,19 @@ def test_a_prediction_that_does_not_explain_the_failure_leaves_out_nothing(uncha
     made = predicted({"batch-32x2": 101}, unchanged=unchanged)
     assert names(made) == names(plan()) and made.proposals[0].predicted_peak_bytes == 101 * MIB
     assert any("nothing is left out for its prediction" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(("shortfall", "explained"), [(None, True), (1, True), (114, True), (115, False), (900, False)])
+def test_a_prediction_below_what_the_failed_run_needed_leaves_out_nothing(shortfall, explained):
+    bare = plan()
+    source = dataclasses.replace(bare.source, shortfall_bytes=None if shortfall is None else shortfall * MIB)
+    peaks = {config_digest(source.config): 200 * MIB, digest_of(bare, "batch-32x2"): 101 * MIB}
+    made = make_plan(bare.contract, source, bare.capabilities, (), include_approval_required=True, max_proposals=16,
+                     predictions=Predictions(peaks))  # fmt: skip
+    assert ("batch-32x2" in names(made)) is not explained
+    told = [note for note in made.notes if "nothing is left out for its prediction" in note]
+    assert bool(told) is not explained
+    assert all(f"needed at least {96 + shortfall}.0 MiB: the prediction misses" in note for note in told)
 
 
 def test_where_nothing_is_predicted_to_fit_the_closest_is_tried_all_the_same():

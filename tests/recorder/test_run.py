@@ -166,6 +166,25 @@ def test_a_device_entered_after_the_start_labels_the_run(storage, capsys):
     assert storage.get_run(later.run_id)["device"] is None
 
 
+def test_the_peak_of_a_run_holds_what_was_held_when_it_failed(storage):
+    torch = pytest.importorskip("torch")
+
+    def train():
+        held = []
+        for _ in range(9):  # 1 MiB each: over before the sampler looks again
+            held.append(torch.ones(2**18))
+
+    with pytest.raises(RuntimeError, match="out of memory"), start(storage), watcherml.simulated_device("8 MiB"):
+        train()
+    (row,) = storage.list_runs()
+    assert row["peak_device_bytes"] >= 7 * 2**20
+    # Of a device that another run has used nothing is said.
+    with pytest.raises(ValueError, match="no"), start(storage) as run:
+        raise ValueError("no")
+    assert storage.get_run(run.run_id)["device"] is None
+    assert next(one for one in storage.list_runs() if one["run_id"] == run.run_id)["peak_device_bytes"] is None
+
+
 def test_a_project_must_be_a_name_and_is_stored_as_text(storage):
     with pytest.raises(InvalidValue, match="project"):
         watcherml.Run(5, {}, storage)

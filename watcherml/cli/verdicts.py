@@ -10,6 +10,7 @@ from watcherml.api.result import RecoveryResult
 from watcherml.cli.console import Console
 from watcherml.cli.shared import as_json, command_line, deliver
 from watcherml.report import plain, terms
+from watcherml.report.after import next_step
 from watcherml.report.changes import differences
 from watcherml.report.checks import grouped, observed_words
 from watcherml.report.documents import verdict_document
@@ -47,6 +48,8 @@ def summary(result: RecoveryResult, *, color: bool = False) -> str:
     verdict, standing = result.verdict, result.standing
     headline = plain.wrap(verdict_headline(verdict, standing), "  ", "  ")
     lines = [plain.paint(line, verdict_tone(verdict, standing), color) for line in headline]
+    step = next_step(verdict, result.chain.plan, standing)
+    lines += plain.wrap(step, "  ", "  ") if step else []
     if verdict.device_kind == "simulated":
         lines += plain.wrap(terms.SIMULATED_NOTE, "  ", "  ")
     lines.append(f"  Reason: {verdict.reason_code}")

@@ -11,7 +11,7 @@ import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -81,6 +81,7 @@ class CellHistory:
         self._clock = clock
         self._done: deque[Cell] = deque(maxlen=MAX_CELLS)
         self._unwritten: deque[Cell] = deque(maxlen=MAX_CELLS)
+        self._before: list[Ran] = []  # executed before this session; never recorded
         self._open: list[tuple[Cell, float, bool]] = []  # cell, start on the monotonic clock, counts as a cell
         self._cleaning, self._writing = threading.Lock(), threading.Lock()
 
@@ -93,6 +94,14 @@ class CellHistory:
     def current(self) -> int | None:
         """The number of the outermost cell that is being executed, None between cells."""
         return self._open[0][0].seq if self._open else None
+
+    def came_before(self, inputs: Sequence[str]) -> None:
+        """Take in the cells that the shell executed before this session, by execution count from 0.
+
+        Names can be copied from them; they are not on record, since nobody saw how they ended.
+        """
+        numbered = list(enumerate(inputs))[-MAX_CELLS:]
+        self._before = [Ran(count, source[:MAX_SOURCE]) for count, source in numbered if source.strip()]
 
     def begin(self, source: str, cell_id: str | None) -> None:
         """Note that a cell is about to be executed."""
@@ -143,9 +152,10 @@ class CellHistory:
             self._clean(cell)
 
     def sources(self) -> list[Ran]:
-        """Return the finished cells as far as they were executed, oldest first."""
+        """Return the finished cells as far as they were executed, oldest first, those before the session included."""
         self.clean()
-        return [Ran(cell.execution_count, cell.source, cell.until) for cell in list(self._done)]
+        before = [one._replace(source=_storable(redact_text(one.source))) for one in self._before]
+        return before + [Ran(cell.execution_count, cell.source, cell.until) for cell in list(self._done)]
 
     def evidence(self, until: int | None = None) -> list[dict[str, Any]] | None:
         """Return the last cells for a capsule, the one that is being executed included; None if there is none.

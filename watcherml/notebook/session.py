@@ -79,6 +79,8 @@ class Session:
         for run in record.open_runs():  # of a cell before this one, or of a session that was unloaded
             self.runs.adopt(run)
             self._last_storage = run.storage
+        # The last one is the cell that loads the extension, which is begun as a cell of this session.
+        self.cells.came_before(getattr(getattr(self.shell, "history_manager", None), "input_hist_raw", ())[:-1])
         record.set_history(self.cells.evidence)
         self._threads.install()
         self._seen_error = id(_last_error())  # of a cell before this one, which may ask for it to be captured

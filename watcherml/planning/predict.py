@@ -19,6 +19,8 @@ from watcherml.protocol.result import Trial
 from watcherml.sealed.device import Device
 
 _BATCH = ("micro_batch_size", "gradient_accumulation_steps")
+# A prediction leaves out small things (a random generator's state, a progress metric); a kernel's reserve is no such.
+_NEARLY = 0.95
 MAX_EVALUATIONS = 24
 
 
@@ -39,12 +41,15 @@ class Predictions:
         return self.peaks.get(digest)
 
     def explains(self, source: Source, device: Device) -> bool:
-        """Tell whether the unchanged configuration, which ran out of memory, is predicted to.
+        """Tell whether the unchanged configuration, which ran out of memory, is predicted to, and by as much.
 
-        Where it is not, the prediction misses what the failure came from, and nothing may be left out by it.
+        Where it is not, the prediction misses what the failure came from, and nothing may be left out by it: a kernel
+        may keep more than the operators that stand for it in the prediction (an LSTM on a CPU keeps twice as much).
         """
         peak = self.of(config_digest(source.config))
-        return peak is not None and device.budget_bytes is not None and peak > device.budget_bytes
+        if peak is None or device.budget_bytes is None or peak <= device.budget_bytes:
+            return False
+        return source.shortfall_bytes is None or peak >= _NEARLY * (device.budget_bytes + source.shortfall_bytes)
 
     def notes(self, source: Source, device: Device) -> list[str]:
         """Return what a person should know of the predictions, as a plan's notes."""
@@ -56,7 +61,8 @@ class Predictions:
         )
         notes = [f"Peaks are predicted by two optimizer steps without arithmetic; a trial decides.{words}"]
         if not self.explains(source, device):
-            notes.append("That misses what the failure came from, so nothing is left out for its prediction.")
+            notes.append(f"{_needed(source, device)} misses what the failure came from, so nothing is left out for its"
+                         " prediction.")  # fmt: skip
         if self.reason:
             notes.append(cut(f"Not every peak that was asked for could be predicted: {self.reason}.", 600))
         return notes
@@ -72,6 +78,14 @@ def too_large(peak: int | None, source: Source, device: Device, predictions: Pre
     if not predictions.explains(source, device):
         return ""
     return f"Its peak is predicted to be {_size_words(peak, device)}, so it is not tried."
+
+
+def _needed(source: Source, device: Device) -> str:
+    """Return the subject of a sentence that says what a prediction is short of."""
+    if source.shortfall_bytes is None or device.budget_bytes is None:
+        return "That"
+    needed = (device.budget_bytes + source.shortfall_bytes) / 2**20
+    return f"The failed run needed at least {needed:.1f} MiB: the prediction"
 
 
 def _size_words(peak: int, device: Device) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from watcherml.recorder import framework
 from watcherml.sealed.device import Device
 from watcherml.simulated import active
+
+if TYPE_CHECKING:
+    from watcherml.simulated.device import SimulatedDevice
 
 
 class DeviceWatch:
@@ -33,16 +36,26 @@ class DeviceWatch:
         """Return the device once, when it is first seen after ``device`` had none; None otherwise."""
         return None if self._known is not None else self.device()
 
+    def held(self) -> int | None:
+        """Return what is on the simulated device now, in bytes, also after its context; None if the run used none."""
+        used = self._used()
+        return None if used is None else int(used.current_bytes)
+
+    def _used(self) -> SimulatedDevice | None:
+        """Return the simulated device that was filled since the start, None while there is none."""
+        used = active.last()
+        peak = _peak_of(used)
+        return used if peak is not None and (used is not self._simulated or peak != self._simulated_peak) else None
+
     def peak(self, sampled: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return ``bytes`` and ``source``; None where nothing was measured.
 
         ``sampled`` holds the largest readings of the sampler: ``device_bytes`` and ``own_bytes`` (NVML). A peak
         between two samples is missed, so that such a figure is a lower bound, and its source says so.
         """
-        used = active.last()
-        simulated = _peak_of(used)
-        if simulated is not None and (used is not self._simulated or simulated != self._simulated_peak):
-            return {"bytes": simulated, "source": "simulated device"}
+        used = self._used()
+        if used is not None:
+            return {"bytes": int(used.peak_bytes), "source": "simulated device"}
         risen = [peak for name, peak in framework.peaks().items() if peak > self._peaks.get(name, 0)]
         held, own = sampled.get("device_bytes"), sampled.get("own_bytes")
         if risen:

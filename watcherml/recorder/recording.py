@@ -41,7 +41,7 @@ class Recording:
         self._patience, self._background = Patience(PATIENCE_SECONDS), Patience()
         self._facts_patience = Patience(_FACTS_PATIENCE_SECONDS)
         self.artifacts = Artifacts(run.storage, run.run_id, problems, self._background)
-        self.on_record = self._sampled = False
+        self.on_record = False
         self._room: aside.Room | None = None
         self._ended = False
         self.memory = MemoryLog(problems.note)
@@ -198,10 +198,15 @@ class Recording:
         if found is not None:
             self._run.storage.runs.note(self._run.run_id, {}, found.to_data())
 
-    def ensure_sample(self) -> None:
-        """Take a reading now if the sampler's thread has not come to its first one: a failure may be that quick."""
-        if not self._sampled and self._watch is not None:
-            self._deliver(*self.sampler.sample())
+    def sample_failure(self) -> None:
+        """Take a reading while what failed is still held: memory that a step fills at once is between two others."""
+        if self._watch is None:
+            return
+        sample, gpus = self.sampler.sample()
+        held = self._watch.held()
+        if held is not None and sample.get("device_allocated_bytes") is None:
+            sample = {**sample, "device_kind": "simulated", "device_allocated_bytes": held}
+        self._deliver(sample, gpus)
 
     def _start_gathering(self) -> gather.Gathering:
         run = self._run
@@ -223,7 +228,6 @@ class Recording:
         with self._background.used():
             self._safely(lambda: run._spool.renew())
             self.add_row()
-            self._sampled = True
             self._safely(self.note_device)
             if not run.storage.runs.beat(run.run_id, sample["at"], run.last_step, sample, gpus):
                 self._appear_again()

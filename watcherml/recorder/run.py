@@ -169,7 +169,7 @@ class Run:
         self._safely(self.join_facts)
         self._recording.briefly(self._recording.ensure_row)
         self._recording.briefly(self._recording.note_device)
-        self._recording.briefly(self._recording.ensure_sample)
+        self._recording.briefly(self._recording.sample_failure)
         if self._on_failure is not None:
             port = self._on_failure
             self._recording.briefly(lambda: port(self, error))

@@ -9,6 +9,7 @@ from typing import Any
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Check, Verdict
 from watcherml.report import markup, terms
+from watcherml.report.after import next_step
 from watcherml.report.changes import differences
 from watcherml.report.checks import Group, grouped, observed_words
 from watcherml.report.glossary import label, meaning
@@ -50,9 +51,10 @@ def _head(verdict: Verdict, plan: RecoveryPlan, standing: str) -> Html:
     rest = re.sub(rf"^{re.escape(word)}[:.] ", "", verdict.sentence, flags=re.IGNORECASE)
     sentence = Html(f'<span style="font-size:14px">{markup.shown(rest, 2_000)}</span>')
     reserved = markup.EMPTY if standing == "on_record" else markup.escape(meaning("standing", standing))
+    step = markup.escape(next_step(verdict, plan, standing))
     simulated = verdict.device_kind == "simulated"
     note = markup.quiet(markup.escape(terms.SIMULATED_NOTE)) if simulated else markup.EMPTY
-    return markup.banner(verdict_tone(verdict, standing), kicker, big, sentence, reserved, note)
+    return markup.banner(verdict_tone(verdict, standing), kicker, big, sentence, step, reserved, note)
 
 
 def _checks(checks: Sequence[Check]) -> Html:

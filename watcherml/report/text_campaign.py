@@ -8,6 +8,7 @@ from typing import Any
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.report import plain, terms
+from watcherml.report.after import next_step
 from watcherml.report.changes import differences
 from watcherml.report.checks import grouped, observed_words
 from watcherml.report.glossary import label, meaning
@@ -42,6 +43,8 @@ def text_verdict(
     lines = [plain.paint(line, verdict_tone(verdict, standing), color) for line in headline]
     if standing != "on_record":
         lines += plain.wrap(meaning("standing", standing))
+    step = next_step(verdict, plan, standing)
+    lines += plain.wrap(step) if step else []
     if verdict.device_kind == "simulated":
         lines += plain.wrap(terms.SIMULATED_NOTE)
     lines += plain.section("What changes", _change(verdict, plan), color)

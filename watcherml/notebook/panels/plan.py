@@ -99,10 +99,14 @@ class PlanPanel(base.Panel):
                     f"proposal {proposal_id}", expected="one that needs approval", got="an automatic one"
                 )
             person = approved_by.strip() or self.approver
-            for field, value in (("approved_by", person), ("reason", reason.strip())):
+            for field, value, wanted, place in (
+                ("approved_by", person, "the name of the person who approves", "above the proposals"),
+                ("reason", reason.strip(), "why it may run, in a few words", "beside the button"),
+            ):
                 if not value:
-                    raise InvalidValue(field, expected="a few words", got="nothing",
-                                       remedy="An approval stands on record with a name and a reason.")  # fmt: skip
+                    raise InvalidValue(field, expected=wanted, got="nothing", remedy=(
+                        f'Type it into the field {place}, or give {field}="..." in the call; both stand on record.'
+                    ))  # fmt: skip
             if proposal_id not in self._authorizations:
                 self._authorizations[proposal_id] = self.preparation.authorize(
                     proposal_id, approved_by=person, reason=reason.strip()

@@ -1,0 +1,53 @@
+"""What to do after a campaign that verified nothing, in one sentence for each reason code."""
+
+from __future__ import annotations
+
+from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.verdict import Verdict
+
+_LOOK = "look at the checks that failed and at what the trials printed"
+_AGAIN = "prepare the recovery again"
+_SAME = (
+    "let the training function do what the failed run did, with the same data, order of batches, model and loop"
+    " (on the simulated device a plain loader counts its data set, device.batches() does not); or run the function"
+    " itself as a recorded run, and recover that one"
+)
+_STEPS = {
+    "source_failure_not_reproduced": "see that the function takes its values from config and makes all that the failed"
+    " run had on the device; what only the notebook held is not there in a fresh process",
+    "control_failed_differently": _SAME,
+    "control_missing": f"{_AGAIN} with its control trial",
+    "control_inconclusive": f"look at what the control printed, raise the limit that ended it, and {_AGAIN}",
+    "stopped_by_user": f"{_AGAIN} to try once more; what was tried stays on record",
+    "campaign_timeout": f"raise campaign_timeout_seconds (--campaign-timeout) and {_AGAIN}",
+    "gpu_seconds_exhausted": f"raise max_gpu_seconds (--max-gpu-seconds) and {_AGAIN}",
+    "supervisor_lost": "resume the campaign",
+    "workload_changed": f"leave code, data and packages alone while a campaign runs, and {_AGAIN}",
+    "workload_differs": f"restore the code, data, packages or model of the failed run, and {_AGAIN}; or record the"
+    " failure again as it is now",
+    "confirmation_failed": f"{_LOOK}: what passes once and not again is close to a limit",
+    "confirmations_incomplete": f"raise max_trials (--max-trials) and {_AGAIN}",
+    "no_eligible_candidate": f"{_LOOK}; the contract may ask for more than a change can keep",
+    "no_candidate_passed_probe": f"{_LOOK}; changes that need a person's approval can be planned too"
+    " (--allow-approval-required)",
+    "no_candidate_tried": f"raise max_probe_trials or max_full_trials and {_AGAIN}",
+    "needs_approval": f"{_AGAIN}, allow what needs approval (--allow-approval-required), and approve a proposal",
+    "broken_chain": f"{_AGAIN}; these trials cannot count",
+    "integration_error": "the campaign's events name the error; `watcher doctor` checks this machine",
+}
+_NO_CONTROL = (
+    "a change needs a setting that the configuration holds and the training function reads, such as batch_size with"
+    " gradient_accumulation_steps; the plan lists what was looked for"
+)
+
+
+def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
+    """Return ``Next: ...``; empty for a verified recovery, for what is not on record here, and where the sentence of
+    the verdict says it already (a diagnosed cause that no configuration removes, a run that was too short)."""
+    if standing != "on_record" or verdict.status == "verified":
+        return ""
+    refused = bool(plan.source.refused_by or plan.source.control_only or plan.proposals)
+    if verdict.reason_code == "no_supported_intervention" and not refused:
+        return f"Next: {_NO_CONTROL}."
+    step = _STEPS.get(verdict.reason_code, "")
+    return f"Next: {step}." if step else ""
