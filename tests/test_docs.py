@@ -76,10 +76,12 @@ def test_statuses_in_readme_are_the_statuses_of_a_verdict():
 
 def test_the_flags_in_readme_exist():
     from watcherml.cli.main import command_parser, root_parser
-    from watcherml.notebook import afterwards
-    from watcherml.notebook.recover import parser
+    from watcherml.notebook import magics
+    from watcherml.notebook.command import parser_of
 
-    parsers = [root_parser(), parser(), afterwards.parser(), *(command_parser(name) for name in commands())]
+    parsers = [root_parser(), *(command_parser(name) for name in commands())]
+    parsers += [parser_of(name, one) for name, one in magics.COMMANDS.items()]
+    parsers += [one.parser() for one in magics.CELL_COMMANDS.values()]
     known = set(re.findall(r"--[a-z][a-z-]+", "\n".join(one.format_help() for one in parsers)))
     mine = "\n".join(line for line in README.splitlines() if "pip install" not in line and "apt-get" not in line)
     used = set(re.findall(r"--[a-z][a-z-]+", mine)) - {"--help"}

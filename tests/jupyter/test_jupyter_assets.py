@@ -115,6 +115,14 @@ def check(wheel):
         assert [one for one in names if one.startswith(f"{SHARED}/static/remoteEntry.")]
         assert json.loads(opened.read(CONFIG))["ServerApp"]["jpserver_extensions"] == {"watcherml": True}
         assert "watcherml/jupyter/handlers.py" in names and "watcherml/store/schema.sql" in names
+        assert "watcherml/py.typed" in names, "type checkers ignore the annotations of a package without it"
+        about = f"watcherml-{watcherml.__version__}.dist-info"
+        assert f"{about}/licenses/LICENSE" in names
+        scripts = opened.read(f"{about}/entry_points.txt").decode().split()
+        assert "watcher=watcherml.cli.main:main" in "".join(scripts) and scripts[0] == "[console_scripts]"
+        here = [str(path).encode() for path in (ROOT, Path.home(), Path(sys.prefix)) if len(path.parts) > 2]
+        assert not [one for one in names for place in here if place in opened.read(one)]
+    assert {one.split("/")[0] for one in names} == {"watcherml", about, about.replace("dist-info", "data")}
     assert not [
         one for one in names if one.startswith(("watcherml/labextension", "extension/")) or "node_modules" in one
     ]

@@ -1,6 +1,7 @@
 """``%%watcher run``: the cell is an ordinary cell and a run of its own, whatever its body does."""
 
 import re
+import shlex
 import sys
 
 import pytest
@@ -210,6 +211,13 @@ def test_a_magic_that_runs_its_body_as_a_cell_ends_the_run_with_that_body(notebo
     outcome = notebook.run(f"%%twice\n%%watcher run\n{FAIL}")
     assert notebook["run"].status == "failed" and capsules(outcome) == (1, 1)
     assert Session.of(shell).cell_runs == []
+
+
+@pytest.mark.parametrize("project", ["it's", "back\\slash"])
+def test_a_call_from_code_hands_its_flags_on_as_they_are(notebook, project):
+    line = f"run --project {shlex.quote(project)}"
+    notebook.run(f"get_ipython().run_cell_magic('watcher', {line!r}, 'y = 2')")
+    assert row(notebook)["project"] == project
 
 
 def test_code_that_calls_the_magic_gets_a_run_and_the_exception(notebook):

@@ -6,7 +6,6 @@ import pytest
 from notebook_shell import INIT, OOM, TRAIN
 
 from watcherml.errors import UsageError, WatcherError
-from watcherml.notebook.recover import prepare_again
 from watcherml.notebook.spec import guard
 
 
@@ -25,7 +24,7 @@ def test_a_plan_is_prepared_again_with_other_values_and_the_spec_stays(spec):
     assert spec.suggested_metrics() == ("loss:minimize:0.5:0.05", "val/accuracy:maximize:0.75:0.075")
     changes = {"metrics": spec.suggested_metrics(), "minimum_progress_steps": 4, "max_trials": 6,
                "confirmation_runs": 1, "max_peak_vram_gib": 1.5}  # fmt: skip
-    contract = prepare_again(spec, **changes).plan.contract
+    contract = spec.prepare(**changes).plan.contract
     assert [one.name for one in contract.verification.metric_guards] == ["loss", "val/accuracy"]
     assert contract.verification.minimum_progress_steps == 4 and contract.verification.confirmation_runs == 1
     assert contract.budget.max_trials == 6 and contract.verification.max_peak_vram_bytes == 3 * 2**29

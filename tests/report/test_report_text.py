@@ -314,7 +314,6 @@ def test_documents_are_strict_json_with_stable_keys(make):
         "runs": documents.runs_document([make.run_row()]),
         "failures": documents.failures_document([{"run_id": "r"}]),
         "campaigns": documents.campaigns_document([]),
-        "events": documents.events_document([{"seq": 1}]),
     }
     for kind, document in made.items():
         assert document["kind"] == kind

@@ -15,12 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from watcherml import platform
+from watcherml.api import surroundings
+from watcherml.api.finding import Finding
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.errors import WatcherError
 from watcherml.platform import new_session_options
@@ -30,43 +31,31 @@ from watcherml.protocol.result import TrialResult
 from watcherml.sealed.device import Device
 from watcherml.store.migrate import SCHEMA_VERSION, schema_version
 from watcherml.store.storage import Storage
-from watcherml.trials.check_entrypoint import child_environment
-from watcherml.trials.paths import TrialPaths
-from watcherml.trials.runner import LocalExecutor
 
-Status = Literal["ok", "warn", "fail"]
 WORKER_SECONDS = 60.0
 TORCH_SECONDS = 180.0
 OLDEST_TORCH = (2, 4)
 _POLL_SECONDS = 0.05
 _STEPS = 3
+_OF_A_PROCESS = ("create_time", "status", "memory_info", "cpu_times", "children", "environ")
+_WRITTEN_BYTES = 256 * 1024
 _ENTRYPOINT = f"def train(config, max_steps=None):\n    return {{'steps_completed': {_STEPS}}}\n"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was checked. ``fail``: something needed is broken; ``warn``: something is weaker or absent."""
-
-    name: str
-    status: Status
-    sentence: str
-    remedy: str = ""
-
-    def to_data(self) -> dict[str, str]:
-        """Return the finding as plain strings."""
-        return asdict(self)
 
 
 def examine(storage: Storage) -> Iterator[Finding]:
     """Yield the findings as they are made; the trial and torch take seconds each. Never raises for what it finds."""
     yield _python()
-    yield _psutil()
+    yield (processes := _psutil())
+    if processes.status == "fail":
+        return  # whatever follows needs it
     yield _location(storage)
     yield _schema(storage)
+    yield from surroundings.look(storage)
     yield _worker()
     yield from _torch()
     for name, sentence in platform.describe().items():
-        yield Finding(f"system: {name}", "warn", f"Weaker on this system: {sentence}.")
+        yield Finding(f"system: {name}", "warn", f"Weaker on this system: {sentence}.",
+                      "Nothing to mend: recording and verdicts are not affected.")  # fmt: skip
 
 
 def healthy(findings: list[Finding]) -> bool:
@@ -84,11 +73,14 @@ def _psutil() -> Finding:
         import psutil
 
         memory = psutil.virtual_memory()
-        psutil.Process().create_time()
+        psutil.pids()
+        psutil.boot_time()
+        me = psutil.Process()
+        for name in _OF_A_PROCESS:
+            getattr(me, name)()
     except Exception as error:  # noqa: BLE001 - a broken build may raise anything on import
-        return Finding(
-            "psutil", "fail", f"It does not work: {error}", "Install it again: pip install --force-reinstall psutil"
-        )
+        return Finding("psutil", "fail", f"It does not work, and recording and trials need it: {error}",
+                       'Install it again: pip install --force-reinstall "psutil>=5.9"')  # fmt: skip
     return Finding("psutil", "ok", f"Version {psutil.__version__}; {memory.total / 2**30:.1f} GiB of host memory.")
 
 
@@ -102,8 +94,15 @@ def _location(storage: Storage) -> Finding:
         # A real transaction: permissions alone say nothing on a full or read-only file system.
         with storage.database.writing() as connection:
             journal = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+        # That transaction has changed no page, which a full disk permits.
+        with tempfile.TemporaryFile(dir=storage.path) as stream:
+            stream.write(b"\0" * _WRITTEN_BYTES)
+            stream.flush()
     except WatcherError as error:
         return _from_error("Store", error)
+    except OSError as error:
+        return Finding("Store", "fail", f"{storage.path} takes no more files: {error.strerror}",
+                       "Make room, or choose another folder with --data-dir or WATCHERML_DIR.")  # fmt: skip
     found = _journal(storage, journal)
     if os.name != "nt" and stat.S_IMODE(storage.path.stat().st_mode) & 0o077:
         return Finding("Store", "warn", f"{found.sentence} Others on this machine may look into it.",
@@ -129,11 +128,10 @@ def _journal(storage: Storage, mode: str) -> Finding:
 
 
 def _future_location(path: Path) -> Finding:
-    parent = next((one for one in path.parents if one.exists()), Path(path.anchor))
     try:
         if path.exists() and not path.is_dir():
             raise NotADirectoryError(20, "it is a file", str(path))
-        with tempfile.TemporaryFile(dir=path if path.exists() else parent):
+        with tempfile.TemporaryFile(dir=surroundings.nearest_folder(path)):
             pass
     except OSError as error:
         return Finding("Store", "fail", f"{path} cannot be created: {error.strerror}",
@@ -159,11 +157,11 @@ def _schema(storage: Storage) -> Finding:
 
 def _worker() -> Finding:
     """Run one trial without torch through a guard and a worker, in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
             result, log = _round_trip(Path(folder))
-        except (OSError, WatcherError) as error:
-            return Finding("Trial", "fail", f"No trial could be started: {error}", _TRIAL_REMEDY)
+    except (OSError, WatcherError) as error:
+        return Finding("Trial", "fail", f"No trial could be started: {error}", _TRIAL_REMEDY)
     if result is None:
         return Finding("Trial", "fail", f"A trial was not done within {WORKER_SECONDS:g} s.", _TRIAL_REMEDY)
     if result.outcome != "completed" or result.progress.steps != _STEPS:
@@ -177,6 +175,9 @@ _TRIAL_REMEDY = "Trials need to start Python as a child process and to write tem
 
 
 def _round_trip(folder: Path) -> tuple[TrialResult | None, str]:
+    from watcherml.trials.paths import TrialPaths  # trials import psutil, and a broken one is a finding
+    from watcherml.trials.runner import LocalExecutor
+
     (folder / "doctor_entrypoint.py").write_text(_ENTRYPOINT, "utf-8")
     executor, request = LocalExecutor(folder / "store"), _request()
     launch = Launch(request.digest, "doctor", str(folder), str(folder / "store"), sys.executable, None)
@@ -203,6 +204,8 @@ def _request() -> TrialRequest:
         timeout_seconds=WORKER_SECONDS, grace_seconds=2.0,
     )  # fmt: skip
 
+
+_INSTALL_TORCH = f'pip install --upgrade "torch>={OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}"'
 
 # Run in a child: importing torch takes seconds, and asking for CUDA must not wake it up in a kernel.
 _LOOK = """
@@ -236,41 +239,61 @@ def _torch() -> Iterator[Finding]:
     found = _look()
     if "torch" not in found:
         yield Finding("PyTorch", "warn", f"Version {version} is installed and does not import: {found['error']}",
-                      "Install it again; recording works without it.")  # fmt: skip
+                      f"Install it again ({_INSTALL_TORCH}); recording works without it.")  # fmt: skip
         return
     known = _release(found["torch"])
     old = known is not None and known < OLDEST_TORCH
     least = ".".join(map(str, OLDEST_TORCH))
-    yield Finding("PyTorch", "warn" if old else "ok", f"Version {found['torch']}.",
-                  f"Version {least} or later is what this is tested with." if old else "")  # fmt: skip
+    if old:
+        yield Finding("PyTorch", "warn", f"Version {found['torch']} is older than {least}, the first that trials and"
+                      " the simulated device were made for.", f"Install a later one: {_INSTALL_TORCH}")  # fmt: skip
+    else:
+        yield Finding("PyTorch", "ok", f"Version {found['torch']}.")
     yield _cuda(found)
     if "simulated_peak" in found:
         yield Finding("Simulated device", "ok", "Its byte counter agrees with this PyTorch; `watcher demo` can run.")
     else:
-        yield Finding("Simulated device", "warn", f"It cannot be used: {found.get('error', 'no reason was given')}")
+        yield Finding("Simulated device", "warn", f"It cannot be used: {found.get('error', 'no reason was given')}",
+                      f"Only `watcher demo` and rehearsals need it: {_INSTALL_TORCH}")  # fmt: skip
 
 
 def _cuda(found: dict[str, Any]) -> Finding:
     if found["gpus"]:
         names = ", ".join(f"{name} ({total / 2**30:.0f} GiB)" for name, total in found["gpus"])
         return Finding("CUDA", "ok", f"Available, built for {found['cuda_build']}: {names}.")
-    why = "this PyTorch is a CPU build" if found["cuda_build"] is None else "no usable GPU or driver was found"
+    cpu_build = found["cuda_build"] is None
+    if surroundings.has_nvidia_driver():
+        why = "this PyTorch is a CPU build" if cpu_build else "it finds no GPU that it can use"
+        remedy = (
+            "Install the build of PyTorch for your CUDA version, as its installation page says."
+            if cpu_build
+            else "Look at CUDA_VISIBLE_DEVICES and `nvidia-smi`; the driver has to be as new as that CUDA version asks."
+        )
+        return Finding("CUDA", "warn", f"There is an NVIDIA driver, but {why}.", remedy)
+    why = "this PyTorch is a CPU build" if cpu_build else "no usable GPU or driver was found"
     return Finding("CUDA", "ok", f"Not available: {why}. Recording and the simulated device work without it.")
 
 
 def _look() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
-        try:
+    from watcherml.trials.check_entrypoint import child_environment
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
             done = subprocess.run(
                 [sys.executable, "-c", _LOOK], cwd=folder, env=child_environment(), capture_output=True,
                 stdin=subprocess.DEVNULL, timeout=TORCH_SECONDS, check=False, **new_session_options(),
             )  # fmt: skip
-            found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            return {"error": f"importing it took longer than {TORCH_SECONDS:g} s"}
-        except (OSError, ValueError, IndexError):
-            return {"error": "the process that imported it ended without an answer"}
-    return found
+    except subprocess.TimeoutExpired:
+        return {"error": f"importing it took longer than {TORCH_SECONDS:g} s"}
+    except OSError as error:
+        return {"error": f"no process could be started to look: {error}"}
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        ended = platform.signal_name(-done.returncode) if done.returncode < 0 else f"exit code {done.returncode}"
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        return {"error": ": ".join([f"the process that imported it ended with {ended}", *said])[:500]}
+    return found if isinstance(found, dict) else {"error": "it printed something else than an answer"}
 
 
 def _release(version: str) -> tuple[int, int] | None:

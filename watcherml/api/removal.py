@@ -112,6 +112,7 @@ def plan_prune(
 
     With neither, no run goes. ``trials`` takes instead the runs and folders of the trials of ended campaigns, whose
     requests and results stay on record. What a crash has left over always goes. Runs that campaigns stand on stay.
+    Raises ``InvalidValue`` for a number below 0 or not below 1,000,000.
     """
     where = _opened(storage)
     for name, value in (("--older-than", older_than_days), ("--keep", keep)):

@@ -175,7 +175,7 @@ def unfounded(chain: RecoveryChain) -> list[Disagreement]:
             "$.value.verdict.verifier_version: a later version of the verifier made this verdict",
             expected=f"at most {VERIFIER_VERSION}",
             got=str(chain.verdict.verifier_version),
-            remedy="Upgrade watcherml to check it.",
+            remedy="Check it with that version or a later one, from its clone or wheel.",
         )
     ranking = rank(chain.plan, chain.authorizations, chain.trials)
     verdict = _judge(chain)

@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0  # only a help text is written outside the console, and its reader has seen enough
     except Exception as error:  # noqa: BLE001 - a person gets a sentence, whatever went wrong
         hint = f"This should not happen. {DEBUG}=1 shows where it came from."
+        if isinstance(error, ImportError) and "psutil" in str(error):  # the one package that everything needs
+            hint = 'Install it again: pip install --force-reinstall "psutil>=5.9"'
         message = f"unexpected {type(error).__name__}: {error}"
         _complain(words, {"code": "unexpected", "message": message, "remedy": hint}, 1)
         return 1

@@ -83,7 +83,8 @@ def metrics(
 
     With ``wide`` there is one row a (run_id, step) and one column a metric, by run and step, rows without a step last.
     Of several points of a metric at one step the one logged last stays. A metric called run_id or step has the column
-    ``metric.run_id`` or ``metric.step``. NaN is both "was NaN" and "was not logged there".
+    ``metric.run_id`` or ``metric.step``. NaN is both "was NaN" and "was not logged there". Raises ``InvalidValue`` for
+    ``wide`` together with ``limit`` or ``offset``.
     """
     if wide and (limit is not None or offset):
         raise InvalidValue("limit", expected="no limit or offset beside wide=True, which puts several points in a row")

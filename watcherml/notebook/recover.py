@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from watcherml.api.recover import RecoveryPreparation
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.errors import UsageError
 from watcherml.notebook import body, command
@@ -93,11 +92,6 @@ def _prepared(session: Session, spec: RecoverySpec) -> PlanPanel:
     if values.start:
         panel.start()
     return panel
-
-
-def prepare_again(spec: RecoverySpec, **changes: Any) -> RecoveryPreparation:
-    """Return another sealed plan for the same failure and function; see ``RecoverySpec.prepare``."""
-    return spec.prepare(**changes)
 
 
 def parsed(line: str) -> Namespace:

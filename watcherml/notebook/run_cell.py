@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -129,7 +130,8 @@ def as_cell(session: Session, values: Namespace, body: str) -> Panel | None:
     if not has_code(body):
         raise UsageError(PROGRAM, expected="a body below the first line", got="nothing that could be run")
     shell = session.shell
-    flags = [f"--{name} {getattr(values, name)!r}" for name in ("project", "config", "name") if getattr(values, name)]
+    told = {name: getattr(values, name) for name in ("project", "config", "name")}
+    flags = [f"--{name} {shlex.quote(value)}" for name, value in told.items() if value]
     source = f"%%watcher run {' '.join(flags)}\n{body}"
     if _awaits(shell, source) and _loop_runs():
         raise UsageError(PROGRAM, expected="a body without await, where code calls the magic", got="one that awaits",

@@ -122,7 +122,8 @@ class Git:
                 odd.seek(0)
                 raise GitFailed(_reason(arguments[0], code, odd.read(4_000)))
         except FileNotFoundError as error:
-            raise GitFailed("git is not installed") from error
+            # Temporary files have no place either where no folder can be written.
+            raise GitFailed("git is not installed" if error.filename == command[0] else str(error)) from error
 
     def text(self, *arguments: str) -> str:
         """Return one line of git's output as a file system string, without its end of line."""

@@ -104,7 +104,7 @@ class Nvml:
                 library.nvmlInit()
                 self._library = library
             except ImportError:
-                self._reason = 'nvidia-ml-py is not installed (pip install "nvidia-ml-py>=12")'
+                self._reason = 'nvidia-ml-py is not installed (from the clone: pip install ".[nvidia]")'
             except Exception as error:  # noqa: BLE001 - no driver, no rights, or another package of that name
                 self._reason = f"NVML does not start: {error}"[:300]
         return self._library

@@ -220,7 +220,7 @@ class Run:
             self._failed(error)
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Store a dictionary of numbers at one step."""
+        """Store a mapping of names to numbers at one step; raises ``InvalidValue`` for anything but a mapping."""
         if not isinstance(metrics, Mapping):
             raise InvalidValue("metrics", expected="a mapping of names to numbers", got=type(metrics).__name__)
         for name, value in metrics.items():

@@ -159,11 +159,6 @@ def campaigns_document(rows: Rows) -> Document:
     return {"kind": "campaigns", "campaigns": plain_json(rows)}
 
 
-def events_document(rows: Rows) -> Document:
-    """Return kind and events; each has seq, at, type, body."""
-    return {"kind": "events", "events": plain_json(rows)}
-
-
 def plain_json(value: Any) -> Any:
     """Return a value as JSON can say it: NaN and infinities as text, other strangers by their ``str``."""
     value = thaw(value)

@@ -117,7 +117,10 @@ class Record:
 
     @classmethod
     def from_json(cls: type[R], text: str | bytes) -> R:
-        """Decode a document made by ``to_json``; its bytes must be canonical and its digest right."""
+        """Decode a document made by ``to_json``.
+
+        Raises ``InvalidRecord`` for another kind or version, a wrong digest, and bytes that are not canonical.
+        """
         document = parse_json(text)
         expected = {"kind", "version", "digest", "value"}
         if not isinstance(document, dict) or set(document) != expected:

@@ -177,7 +177,7 @@ class Audit:
         return [dict(row) for row in rows]
 
     def trial_documents(self, trial_id: str) -> tuple[str, str]:
-        """Return the request and the result of a finished trial as they are on record."""
+        """Return the request and the result of a finished trial as they are on record; ``NotFound`` for any other."""
         with self._database.reading() as connection:
             row = connection.execute(
                 "SELECT q.document, r.document FROM trials t JOIN trial_ends x USING (trial_id)"

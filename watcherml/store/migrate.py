@@ -35,7 +35,7 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
             f"{path} was written by a later WatcherML",
             expected=f"schema {SCHEMA_VERSION} or older",
             got=f"schema {version}",
-            remedy="Upgrade watcherml to open it; nothing in it was changed.",
+            remedy="Open it with that version or a later one, from its clone or wheel; nothing in it was changed.",
         )
     return version
 

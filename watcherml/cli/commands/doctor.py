@@ -9,7 +9,7 @@ from watcherml.cli.console import Console
 from watcherml.cli.shared import add_format, as_json, deliver, storage_of
 
 if TYPE_CHECKING:
-    from watcherml.api.doctor import Finding
+    from watcherml.api.finding import Finding
 
 BROKEN = 1
 
