@@ -279,7 +279,7 @@ def read_declarations(path: str) -> dict[str, Any]:
 
     try:
         found = json.loads(Path(path).expanduser().read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last one of a home that nobody has
         raise UsageError("--capabilities", expected="a readable JSON file", got=str(error)[:300]) from None
     if not isinstance(found, dict):
         raise UsageError("--capabilities", expected="a JSON object", got=type(found).__name__)

@@ -259,7 +259,7 @@ def start_recovery(
     )
     if campaign_id is not None:
         checked(CampaignId, campaign_id, "campaign_id")  # it becomes the name of a folder
-    name = campaign_id or _new_id(preparation)
+    name = campaign_id or new_campaign_id(preparation)
     Ledger.open_new(storage, name, plan, given, rejections or {}, settings)
     supervisor.spawn(storage, name)
     return Campaign(name, storage)
@@ -281,7 +281,7 @@ def run_prepared_recovery(
     check_callback(on_event)
     storage = preparation.storage
     # Named here, so that an interrupt while the supervisor comes up still knows what to stop.
-    name = options.pop("campaign_id", None) or _new_id(preparation)
+    name = options.pop("campaign_id", None) or new_campaign_id(preparation)
     try:
         return start_recovery(preparation, authorizations, project_root=project_root, campaign_id=name, **options).wait(
             on_event=on_event
@@ -353,7 +353,8 @@ def _given(authorizations: Mapping[str, Authorization] | Iterable[Authorization]
     return tuple(authorizations.values())
 
 
-def _new_id(preparation: RecoveryPreparation) -> str:
+def new_campaign_id(preparation: RecoveryPreparation) -> str:
+    """Return an id for a campaign of this plan, for ``start_recovery(..., campaign_id=...)``."""
     return ids.new_id(f"recovery-{preparation.plan.source.project}", preparation.storage.clock())
 
 

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from watcherml.campaign.despite import refused_by
@@ -27,6 +26,7 @@ from watcherml.planning.discover import discover
 from watcherml.planning.equivalence import traits_of
 from watcherml.planning.plan import make_plan
 from watcherml.planning.rules.allocator import with_environment
+from watcherml.platform import expanded
 from watcherml.protocol.plan import RecoveryPlan, RuledOut, Skipped, Source
 from watcherml.protocol.proposal import ALLOCATOR_VARIABLES, config_digest
 from watcherml.recorder import resupply
@@ -215,7 +215,7 @@ def _allocator(framework: Mapping[str, Any]) -> str | None:
 
 def resolve_root(project_root: str) -> str:
     """Return the project root as the absolute path that trials get."""
-    return str(Path(project_root).expanduser().resolve())
+    return str(expanded(project_root).resolve())
 
 
 def _check_origin(row: Mapping[str, Any]) -> None:

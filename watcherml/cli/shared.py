@@ -12,6 +12,7 @@ from typing import Any
 from watcherml.cli.console import Console
 from watcherml.errors import InvalidValue
 from watcherml.options import count as count
+from watcherml.platform import expanded
 from watcherml.store.storage import Storage
 
 # Makes one face of a result; called with whether to use colour.
@@ -54,7 +55,7 @@ def write_file(target: str, text: str, flag: str) -> None:
     """Write a file whole or not at all; ``InvalidValue`` naming the flag if the system refuses."""
     from watcherml.platform import write_atomically  # as below: few commands come here, all of them start here
 
-    path = Path(target).expanduser()
+    path = expanded(target)
     try:
         if path.exists() and not path.is_file():
             # A pipe or /dev/stdout cannot be renamed over; a folder gives the system's own reason.

@@ -198,7 +198,7 @@ class _Walk:
                 return list(itertools.islice(_held(value), self.allowance))
             if issubclass(kind, type) and _is_the_persons(value):
                 return list(_attributes_of_class(value).values())
-            if issubclass(kind, _CLOSED) or kind.__module__.partition(".")[0] in _FOREIGN:
+            if issubclass(kind, _CLOSED) or str(kind.__module__).partition(".")[0] in _FOREIGN:
                 return []
             return list(itertools.islice(_attributes(value), self.allowance))
         except (AttributeError, RuntimeError, TypeError):  # changed by another thread meanwhile

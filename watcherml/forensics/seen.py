@@ -188,7 +188,7 @@ def _expected(optimizers: list[Any], device: str) -> int | None:
     """Return the bytes of state that torch's own optimizers will keep; None if any of them is of another kind."""
     total = 0
     for one in optimizers:
-        name = next((kind.__name__ for kind in type(one).__mro__ if kind.__module__.startswith("torch.optim")), "")
+        name = next((kind.__name__ for kind in type(one).__mro__ if str(kind.__module__).startswith("torch.optim")), "")
         if name not in _STATES:
             return None
         for group in one.param_groups:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from watcherml.api import data, record
@@ -14,6 +13,7 @@ from watcherml.forensics.classify import classify_exception
 from watcherml.forensics.evidence import present
 from watcherml.forensics.release import Release, remembered
 from watcherml.notebook import failures
+from watcherml.notebook.command import is_a
 from watcherml.notebook.panels.base import Panel
 from watcherml.notebook.panels.failure import failure_page
 from watcherml.notebook.pending import Pending
@@ -75,7 +75,7 @@ def configuration(session: Session, name: str | None) -> Any:
     value = session.shell.user_ns.get(name, absent)
     if value is absent:
         raise UsageError("--config", expected="the name of a variable of this notebook", got=repr(name)[:80])
-    if isinstance(value, (str, bytes, int, float, list, tuple, set)) or value is None:
+    if is_a(value, (str, bytes, int, float, list, tuple, set)) or value is None:
         found = f"{name}, a {type(value).__name__}"
         raise UsageError("--config", expected="a dict, dataclass or Namespace with the configuration", got=found[:200])
     return value
@@ -113,9 +113,11 @@ def _record_pending(session: Session, pending: Pending, project: str | None, con
                 completeness=Completeness(found, len(evidence)),
             ),
         )  # fmt: skip
-    except BaseException:
+    except BaseException as error:
         run.interrupt("its failure could not be put on record")
         run.storage.runs.drop_waiting(run.run_id)  # asked again, the failure becomes another run
+        if isinstance(error, StoreError) and run.problems:  # without its run a capsule is refused for that reason only
+            raise StoreError(f"this failure could not be put on record: {run.problems[0]}") from None
         raise
     run.interrupt(seen.failure.exception_type, status="failed")
     return run
@@ -149,8 +151,6 @@ def _record_remembered(
 
 
 def _start(session: Session, project: str | None, config: Any) -> record.Run:
-    if isinstance(config, Mapping):
-        config = dict(config)
     run = record.init(project, config, session.storage())
     session.runs.told(run)  # its failure is shown by the magic and not by the end of the cell
     return run

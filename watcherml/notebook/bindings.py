@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from watcherml.notebook import body
+
 Kind = Literal["import", "function", "class", "data", "several", "deleted", "star", "unexecuted"]
 
 # Cell magics that run their body in the notebook's namespace; the body of any other one defines nothing here.
@@ -94,10 +96,10 @@ def bindings(source: str) -> tuple[Binding, ...]:
     text, lead = plain(source), _empty_lines(source)  # IPython leaves them out and counts from the line below
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+        lines = body.lines_of(text)
+        return tuple(one for node in tree.body for one in _of(node, lines, lead))
+    except body.NO_PYTHON:
         return ()
-    lines = text.splitlines()
-    return tuple(one for node in tree.body for one in _of(node, lines, lead))
 
 
 def plain(source: str) -> str:

@@ -9,14 +9,17 @@ import ast
 import builtins
 import contextlib
 import hashlib
+import importlib.util
+import keyword
 import re
+import stat
 import symtable
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from watcherml.errors import InvalidEntrypoint, UsageError
-from watcherml.platform import write_atomically
+from watcherml.platform import expanded, write_atomically
 
 DEFAULT_FILE = "recovery_entrypoint.py"
 _MARK = "# Written by WatcherML from a notebook cell"
@@ -25,16 +28,32 @@ WANTED = ("config", "max_steps")
 _OF_IPYTHON = {"display", "get_ipython", "__IPYTHON__"}  # IPython puts these among the builtins of the kernel only
 _OF_MODULES = {"__name__", "__file__", "__doc__", "__spec__", "__package__", "__loader__", "__builtins__",
                "__annotations__", "__debug__"}  # fmt: skip
+# Python and its test runner import files of these names without being asked.
+_READ_AT_START = frozenset({"watcherml", "sitecustomize", "usercustomize", "conftest"})
 _MOST_NAMED = 12
+
+
+# What reading source text raises that is no Python, or nested deeper than the parser goes.
+NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+def lines_of(source: str) -> list[str]:
+    """Return the lines of a source as Python counts them: a form feed, for example, ends none."""
+    return re.split(r"\r\n|\r|\n", source)
 
 
 def parse(source: str) -> ast.Module:
     """Return the body's syntax tree; ``InvalidEntrypoint`` names the line that is no plain Python."""
     try:
         return ast.parse(source)
+    except (RecursionError, MemoryError):
+        raise InvalidEntrypoint(
+            "the body", expected="plain Python: it becomes a file that fresh processes import",
+            got="an expression that is nested too deeply for Python to read",
+        ) from None  # fmt: skip
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
-        text = (source.splitlines() or [""])[(line or 1) - 1].strip() if line else ""
+        text = lines_of(source)[(line or 1) - 1].strip() if line else ""
         magic = text.startswith(("%", "!"))
         raise InvalidEntrypoint(
             f"the body, line {line}" if line else "the body",
@@ -112,12 +131,36 @@ def file_path(name: str, project_root: str, working_directory: str, field: str =
     stem = name[:-3] if name.endswith(".py") else ""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,80}", stem):
         raise UsageError(field, expected=f"a module's file name such as {DEFAULT_FILE}", got=repr(name)[:120])
-    if stem in sys.stdlib_module_names or stem == "watcherml":
+    if stem in sys.stdlib_module_names or stem in _READ_AT_START or keyword.iskeyword(stem) or _dunder(stem):
         raise UsageError(field, expected="a name that no other module has", got=repr(name))
-    folder = Path(project_root).expanduser().resolve() / working_directory
+    folder = expanded(project_root).resolve() / working_directory
     if not folder.is_dir():
         raise UsageError("--project-root", expected="an existing folder", got=str(folder)[:300])
+    if (place := _module_elsewhere(stem, folder)) is not None:
+        # Trials find the project's folder first, so that every import of that module would get this file.
+        raise UsageError(field, expected="a name that no other module has", got=f"{name!r}, which would hide {place}")
     return folder / name
+
+
+def _dunder(stem: str) -> bool:
+    return stem.startswith("__") and stem.endswith("__")
+
+
+def _module_elsewhere(stem: str, folder: Path) -> str | None:
+    """Return what a name means outside a folder, None if nothing; a name without a dot is found without importing."""
+    try:
+        found = importlib.util.find_spec(stem)
+    except (ImportError, ValueError, AttributeError):  # a module that is there, without a spec that says from where
+        return None
+    if found is None or found.origin is None or not found.has_location:
+        return None
+    place = Path(found.origin)
+    return None if _is_inside(place, folder) or _is_inside(place, Path.cwd()) else str(place)[:300]
+
+
+def _is_inside(place: Path, folder: Path) -> bool:
+    """Tell whether a module is one of a folder: the person's own, which is dealt with when it is written."""
+    return folder.resolve() in (place.parent.resolve(), place.parent.parent.resolve())
 
 
 @contextlib.contextmanager
@@ -125,10 +168,10 @@ def written(path: Path, source: str) -> Iterator[bool]:
     """Write the body under our mark; if the block fails, the file is again what it was before.
 
     Yields whether anything had to be written. Raises ``UsageError`` for a file that somebody else wrote, or changed
-    after we wrote it: it is not overwritten.
+    after we wrote it: it is not overwritten, neither now nor when the block fails; and for what cannot be written.
     """
     text = marked(source)
-    before = path.read_bytes() if path.exists() else None
+    before = present(path)
     if before == text.encode():
         yield False
         return
@@ -141,16 +184,45 @@ def written(path: Path, source: str) -> Iterator[bool]:
             remedy="Give another file name (--file NAME.py for %%watcher recover), or use that file as it is with"
             " --entrypoint MODULE:FUNCTION.",
         )
-    write_atomically(path, text.encode())
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise _unusable(path, error) from None
     try:
         yield True
     except BaseException:
-        with contextlib.suppress(OSError):
-            if before is None:
+        with contextlib.suppress(OSError, UsageError):
+            if present(path) != text.encode():
+                pass  # another notebook, or the person, has written it meanwhile
+            elif before is None:
                 path.unlink()
             else:
                 write_atomically(path, before)
         raise
+
+
+def present(path: Path) -> bytes | None:
+    """Return what is in the file that a body would go to, None if there is none.
+
+    Raises ``UsageError`` for what is no plain file, a link included: writing would take the person's link away.
+    """
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode):
+            return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(path, error) from None
+    kind = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "no plain file"
+    raise UsageError(path.name, expected="a plain file, or none yet", got=kind, remedy="Give another file name.")
+
+
+def _unusable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        str(path)[:300], expected="a file that can be read and written", got=error.strerror or type(error).__name__,
+        remedy="Nothing was changed. Make room or allow it, or give another --project-root.",
+    )  # fmt: skip
 
 
 def marked(source: str) -> str:
@@ -180,7 +252,11 @@ def _first_read(tree: ast.Module, name: str, scope_line: int) -> int:
 
 
 def _table(source: str) -> symtable.SymbolTable:
-    return symtable.symtable(source, "<body>", "exec")
+    parse(source)  # says what is wrong with it
+    try:
+        return symtable.symtable(source, "<body>", "exec")
+    except NO_PYTHON as error:
+        raise InvalidEntrypoint("the body", expected="plain Python that compiles", got=str(error)[:300]) from None
 
 
 def _with_children(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from watcherml.api.plans import find_plan
 from watcherml.api.recover import RecoveryPreparation, resume_recovery
 from watcherml.campaign.ledger import Ledger
-from watcherml.notebook.command import require_variable
+from watcherml.notebook.command import is_a, require_variable
 from watcherml.notebook.held import HeldMemory
+from watcherml.notebook.modules import pin_folders
 from watcherml.notebook.panels.base import Page, Panel, calls_html, calls_text, notice
 from watcherml.notebook.panels.plan import PlanPanel
 from watcherml.notebook.panels.progress import ProgressPanel
@@ -37,6 +38,7 @@ def plan(session: Session, values: Namespace) -> Panel:
     if campaign_id is not None:
         return _of_campaign(preparation, campaign_id)
     require_variable(session, values.name, (PlanPanel, ProgressPanel))
+    pin_folders(values)
     made = RecoveryPreparation(preparation.plan, storage, secrets(values))
     panel = PlanPanel(
         made,
@@ -86,7 +88,7 @@ def stop(session: Session, values: Namespace) -> Panel:
 def _follow(session: Session, panel: ProgressPanel) -> Panel:
     session.note_campaign(panel.campaign)
     present = session.shell.user_ns.get(panel.name)
-    if present is None or isinstance(present, Panel):
+    if present is None or is_a(present, Panel):
         session.shell.user_ns[panel.name] = panel  # so that the calls which the panel names work
     else:
         panel.name = ""  # the variable is the person's, so that the panel names magics

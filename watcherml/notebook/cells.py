@@ -134,6 +134,10 @@ class CellHistory:
             self._done.append(cell)
             self._unwritten.append(cell)
 
+    def drop(self, depth: int) -> None:
+        """Forget the cells that are open beyond a depth: the hook that should have ended them did not get there."""
+        del self._open[max(0, depth) :]
+
     def write(self, storage: Storage, most: int = MAX_CELLS) -> None:
         """Put the cells that are not on record yet into a store, at most ``most``; raises what the store raises."""
         with self._writing:

@@ -85,6 +85,14 @@ def help_page(parser: Parser) -> Page:
     return Page(text, markup.root(markup.block(markup.escape_lines(text))))
 
 
+def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
+    """Tell whether a person's value is of a kind; one whose ``__class__`` raises is what its type says."""
+    try:
+        return isinstance(value, kinds)
+    except Exception:  # noqa: BLE001 - the object's own code
+        return issubclass(type(value), kinds)
+
+
 def require_variable(session: Session, name: str, kinds: tuple[type, ...], field: str = "--name") -> None:
     """Raise ``UsageError`` if a name is no variable's, or holds something of the person's that is not of these kinds.
 
@@ -93,7 +101,7 @@ def require_variable(session: Session, name: str, kinds: tuple[type, ...], field
     if not name.isidentifier() or name.startswith("_"):
         raise UsageError(field, expected="a variable's name", got=repr(name)[:80])
     present = session.shell.user_ns.get(name)
-    if present is not None and not isinstance(present, kinds):
+    if present is not None and not is_a(present, kinds):
         raise UsageError(
             field, expected="a name that is free", got=f"`{name}`, which holds your own {type(present).__name__}",
             remedy=f"Give another variable, for example {field} my_{name}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from argparse import Namespace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from watcherml.api.recover import validate_entrypoint
 from watcherml.errors import UsageError
-from watcherml.notebook.modules import Module, add_body_flags, module_of
+from watcherml.notebook.modules import Module, add_body_flags, module_of, pin_folders
 from watcherml.notebook.panels import base
 from watcherml.notebook.panels.base import Page, Panel
 from watcherml.notebook.panels.offer import offered
@@ -42,6 +43,8 @@ def entrypoint(session: Session, values: Namespace, source: str) -> Panel:
     """
     if not source.strip():
         raise UsageError(PROGRAM, expected="a cell body with the training function", got="nothing")
+    values.typed_root = values.project_root
+    pin_folders(values)
     module = module_of(session, values, source, values.file, "FILE")
     write = partial(_write, session, values, module)
     if module.completed.copied and not values.copy_names:
@@ -60,7 +63,7 @@ def _page(module: Module, parameters: tuple[str, ...], values: Namespace) -> Pag
     sentences = [f"A fresh process has imported it; {target} takes {', '.join(parameters)}."]
     if module.path.stem in sys.modules:
         sentences.append(f"This kernel has imported {module.path.stem} before and keeps that; trials read the file.")
-    root = "" if values.project_root == "." else f" --project-root {values.project_root}"
+    root = "" if values.typed_root == "." else f" --project-root {shlex.quote(values.typed_root)}"
     calls = [f"%watcher recover --entrypoint {target}{root}"]
     headline = f"{module.path.name} is written"
     text = plain.finish([*plain.wrap(f"{headline}. {' '.join(sentences)}")])

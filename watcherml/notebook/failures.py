@@ -88,7 +88,7 @@ def is_no_failure(error: BaseException) -> bool:
     # IPython's own errors are misused magics; a person's interruption is no failure of the training.
     if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError, SystemExit, GeneratorExit)):
         return True
-    return type(error).__module__.partition(".")[0] == "IPython"
+    return str(type(error).__module__).partition(".")[0] == "IPython"  # a person's class may say anything there
 
 
 def is_about_memory(found: Classification) -> bool:

@@ -68,11 +68,14 @@ def _answer(session: Session, run: Callable[[], Panel | None]) -> Panel | None:
     session.flush()  # what is asked for may be the cell before
     try:
         return run()
-    except WatcherError as error:
+    except (WatcherError, OSError) as error:
+        if id(error) == session.told_of:
+            raise  # the person's own, of a body that this magic was called with
         # IPython prints its own UsageError as one line; a traceback through this package helps nobody.
         from IPython.core.error import UsageError as OneLine
 
-        raise OneLine(many_lines(error, 6_000)) from None
+        remedy = "" if isinstance(error, WatcherError) else " (from the system; `%watcher doctor` looks for the reason)"
+        raise OneLine(many_lines(f"{error}{remedy}", 6_000)) from None
 
 
 def _asked(session: Session, word: str, rest: str) -> Panel | None:

@@ -16,12 +16,14 @@ from watcherml.errors import CampaignError
 from watcherml.notebook import body
 from watcherml.notebook.names import Completed, complete
 from watcherml.options import Parser
+from watcherml.platform import expanded
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
 
 _MOST_CAMPAIGNS = 20
+_COMES_UP_SECONDS = 120.0  # several times what a supervising process is given to start
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,14 @@ def add_body_flags(parser: Parser) -> None:
                         )  # fmt: skip
 
 
+def pin_folders(values: Namespace) -> None:
+    """Make what was typed relative to this folder absolute: what goes on later must not follow a ``%cd``."""
+    values.project_root = str(expanded(values.project_root).absolute())
+    python = values.python_executable
+    if python and Path(python).name != python:  # a bare name is looked up on PATH
+        values.python_executable = str(expanded(python).absolute())
+
+
 def module_of(session: Session, values: Namespace, source: str, file: str, field: str = "--file") -> Module:
     """Read a cell's body; nothing is written, imported or run.
 
@@ -67,10 +77,12 @@ def module_of(session: Session, values: Namespace, source: str, file: str, field
 
 def _refuse_in_use(path: Path, source: str, storage: Storage) -> None:
     """A running campaign's trials must find the code that was sealed; another body would break all of them."""
-    if not path.exists() or path.read_bytes() == body.marked(source).encode():
+    if body.present(path) in (None, body.marked(source).encode()):
         return
     for row in data.campaigns(storage, limit=_MOST_CAMPAIGNS):
-        if row["lifecycle"] not in ("running", "prepared"):
+        # One that was prepared and never got its process would keep the file for ever.
+        waits = row["lifecycle"] == "prepared" and abs(storage.clock() - row["created_at"]) < _COMES_UP_SECONDS
+        if row["lifecycle"] != "running" and not waits:
             continue
         campaign = Campaign(row["campaign_id"], storage)
         entrypoint, settings = campaign.plan.contract.entrypoint, campaign.events()[0]["body"]

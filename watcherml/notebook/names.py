@@ -169,6 +169,6 @@ def _above(source: str, code: str) -> str:
         if not docstring and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
             break
         line = node.end_lineno or line
-    lines = source.strip("\n").splitlines() if line == 0 else source.splitlines()
+    lines = body.lines_of(source)
     head, rest = "\n".join(lines[:line]).strip("\n"), "\n".join(lines[line:]).strip("\n")
     return "\n\n\n".join(part for part in (head, code, rest) if part) + "\n"

@@ -12,7 +12,7 @@ from watcherml.errors import UsageError
 from watcherml.notebook import body, command
 from watcherml.notebook.command import require_variable
 from watcherml.notebook.held import HeldMemory
-from watcherml.notebook.modules import Module, add_body_flags, module_of
+from watcherml.notebook.modules import Module, add_body_flags, module_of, pin_folders
 from watcherml.notebook.panels.base import Panel
 from watcherml.notebook.panels.offer import offered
 from watcherml.notebook.panels.plan import PlanPanel
@@ -56,6 +56,7 @@ def recover(session: Session, values: Namespace, source: str = "") -> Panel:
     ``prepare_oom_recovery`` raises. Nothing has been run or started then, and the file is as it was before.
     """
     require_variable(session, values.name, (PlanPanel, ProgressPanel))
+    pin_folders(values)
     run_id, storage = session.source_run(values.run)
     # What only reads flags comes before anything is written; the entrypoint is known after that.
     RecoverySpec(run_id, storage, TrainingEntrypoint("unknown:unknown"), values).check()
@@ -77,8 +78,11 @@ def _from_body(session: Session, values: Namespace, module: Module, source: tupl
 
 def _prepared(session: Session, spec: RecoverySpec) -> PlanPanel:
     values = spec.flags
+    require_variable(session, values.name, (PlanPanel, ProgressPanel))  # an offer may have waited for long
+    preparation = spec.prepare()
+    require_variable(session, values.name, (PlanPanel, ProgressPanel))  # and a click works beside the person's cells
     panel = PlanPanel(
-        spec.prepare(),
+        preparation,
         name=values.name,
         notes=partial(_notes, session),
         approver=values.approved_by.strip(),

@@ -8,9 +8,12 @@ exception is printed once. The run ends when the hook after the cell says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import io
 import re
 import shlex
+import tokenize
 from argparse import Namespace
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -20,7 +23,7 @@ from watcherml.api import record
 from watcherml.api.record import Run
 from watcherml.errors import UsageError
 from watcherml.notebook import afterwards
-from watcherml.notebook.command import asks_for_help, require_variable
+from watcherml.notebook.command import asks_for_help, is_a, require_variable
 from watcherml.notebook.panels.base import Panel, notice
 from watcherml.options import Parser
 
@@ -33,7 +36,6 @@ DEFAULT_CONFIG, DEFAULT_NAME = "config", "run"
 BEGIN = "%run"
 _FIRST_LINE = re.compile(r"%%watcher[ \t]+run(?![\w-])(?P<rest>.*)$")
 _FOR_HELP = re.compile(r"%%watcher[ \t]+(?P<word>[a-z-]+)[ \t]+(--help|-h)[ \t]*$")
-_FUTURE = re.compile(r"from[ \t]+__future__[ \t]+import\b[^#;]*")
 
 
 def parser() -> Parser:
@@ -69,13 +71,31 @@ def transform(lines: list[str]) -> list[str]:
 
         body = cell_magic(body)  # type: ignore[no-untyped-call]
     # A future statement has to stay the first one.
-    future = [number for number, line in enumerate(body) if _FUTURE.match(line)]
-    if not future:
+    future = _end_of_future("".join(body))
+    if future is None:
         return [begin + "\n", *body]
-    statement = _FUTURE.match(body[future[-1]])
-    assert statement is not None
-    body[future[-1]] = f"{statement.group().rstrip()}; {begin}\n"
-    return ["#\n", *body]
+    row, column = future
+    rows = "".join(body).split("\n")
+    rows[row] = f"{rows[row][:column]}; {begin}{rows[row][column:]}"
+    return ["#\n", *"\n".join(rows).splitlines(keepends=True)]
+
+
+def _end_of_future(text: str) -> tuple[int, int] | None:
+    """Return the row and column, from 0, behind the last future statement; None if the text begins with none."""
+    end, statement = None, []
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):  # magics below are not ours to read
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.COMMENT, tokenize.NL):
+                continue
+            if token.type not in (tokenize.NEWLINE, tokenize.ENDMARKER) and token.string != ";":
+                statement.append(token)
+                continue
+            if [one.string for one in statement[:2]] == ["from", "__future__"]:
+                end = statement[-1].end[0] - 1, statement[-1].end[1]
+            elif any(one.type != tokenize.STRING for one in statement):
+                break
+            statement = []
+    return end
 
 
 def has_code(text: str) -> bool:
@@ -165,13 +185,10 @@ def _loop_runs() -> bool:
 def _config(session: Session, name: str | None) -> tuple[Any, str]:
     """Return the configuration and what there is to say about it."""
     if name is not None:
-        value = afterwards.configuration(session, name)
-        return (dict(value) if isinstance(value, Mapping) else value), ""
+        return afterwards.configuration(session, name), ""
     value = session.shell.user_ns.get(DEFAULT_CONFIG)
-    if isinstance(value, Mapping):
-        return dict(value), ""
-    holds_fields = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    if holds_fields or isinstance(value, (Namespace, SimpleNamespace)):
+    # A mapping is copied by the recorder, which takes one that raises while it is read.
+    if is_a(value, (Mapping, Namespace, SimpleNamespace)) or dataclasses.is_dataclass(type(value)):
         return value, ""
     found = "there is no variable config" if value is None else f"`config` is a {type(value).__name__}"
     return {}, (

@@ -29,6 +29,7 @@ from watcherml.recorder import ids
 from watcherml.store.storage import Storage
 
 _ATTRIBUTE = "_watcherml_session"
+_CELL_RUNS = "_watcherml_cell_runs"
 _FLUSH_SECONDS = 5.0
 # A store that refuses cells, because it is locked or full, is asked again by the first cell after so long.
 _REFUSED_SECONDS = 10.0
@@ -75,6 +76,9 @@ class Session:
     def attach(self) -> None:
         """Make this the shell's session, and the one that hears of runs and that capsules take their cells from."""
         setattr(self.shell, _ATTRIBUTE, self)
+        count, left = self.shell.__dict__.pop(_CELL_RUNS, (None, []))
+        if count == self.shell.execution_count:  # reloaded by the cell whose run it is
+            self.cell_runs = left
         self._unlisten = record.on_start(self.run_started)
         for run in record.open_runs():  # of a cell before this one, or of a session that was unloaded
             self.runs.adopt(run)
@@ -90,6 +94,8 @@ class Session:
         """Take back what ``attach`` did; open runs stay open."""
         if hasattr(self.shell, _ATTRIBUTE):
             delattr(self.shell, _ATTRIBUTE)
+        if self.cell_runs:
+            setattr(self.shell, _CELL_RUNS, (self.shell.execution_count, self.cell_runs))
         self._unlisten()
         record.set_history(None)
         self._threads.remove()
@@ -111,16 +117,21 @@ class Session:
 
     def post_run_cell(self, result: Any) -> None:
         """Record how the cell ended, keep the evidence if it failed, and give its memory back."""
+        depth = self.cells.depth
         # IPython 7 calls with None where its own code, a debugger for example, was left by an exception.
         early, error = getattr(result, "error_before_exec", None), getattr(result, "error_in_exec", None)
         if early is None and error is None:
             error = self._printed_error()
         try:
             self._finish_cell(error if early is None else early, result, before_execution=early is not None)
+        except KeyboardInterrupt:  # of a person who does not want to wait for the evidence
+            self.cells.drop(depth - 1)
+            self._interrupted()
         except Exception as problem:  # noqa: BLE001 - see above
             self._note(problem)
         finally:
             early = error = None  # this frame must not keep what the person wants to be rid of
+            self.cells.drop(depth - 1)  # a cell that never ends would keep every later panel from being shown
             self._seen_error = id(_last_error())
 
     def run_started(self, run: Run) -> None:
@@ -205,6 +216,12 @@ class Session:
         while self._to_show and self.cells.current is None:
             show(self._to_show.pop(0))
 
+    def _interrupted(self) -> None:
+        text = "Ctrl-C came while WatcherML recorded how this cell ended; what it had not written yet is not on record."
+        with contextlib.suppress(Exception):
+            self.show(notice(f"{text} `%watcher free` gives back what a failed cell still holds.", "warn"))
+            self._show_waiting()
+
     def _note(self, problem: Exception) -> None:
         self.problems.append(f"{type(problem).__name__}: {problem}"[:2_000])
         if len(self.problems) == 1:
@@ -230,8 +247,13 @@ class Session:
     def source_run(self, wanted: str | None) -> tuple[str, Storage]:
         """Return the run to recover and its store: the named one, else the last that ran out of memory.
 
-        Raises ``NotFound`` if there is none.
+        Raises ``NotFound`` if there is none, or if the last one is not on record.
         """
+        if wanted is None and self.pending is not None and self.pending.oom:
+            # An older failure is not what is meant, and a plan for it would look like one for this.
+            raise NotFound("the last failure that ran out of memory is not on record",
+                           remedy="`%watcher capture --config NAME` puts it there; an older one is named by"
+                           " --run RUN_ID.")  # fmt: skip
         if wanted is None and self._last_oom is not None:
             return self._last_oom
         storage = self.storage()

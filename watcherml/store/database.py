@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watcherml.errors import NotAStore, StoreError
-from watcherml.platform import make_private_dir
+from watcherml.platform import expanded, make_private_dir
 from watcherml.store import gate
 from watcherml.store.connect import begin, begin_immediate, enter_wal, is_busy, is_full, leave_wal, open_file
 from watcherml.store.filesystem import Place, place_of
@@ -42,11 +42,16 @@ _COPY_SECONDS = 5.0
 
 
 def locate(explicit: str | os.PathLike[str] | None = None) -> Path:
-    """Return the store's folder: the explicit path, else WATCHERML_DIR, else ``./.watcherml`` right now."""
-    if explicit is not None and str(explicit) != "":
-        return Path(explicit).expanduser().absolute()
-    named = os.environ.get(ENVIRONMENT, "")
-    return Path(named).expanduser().absolute() if named else Path.cwd() / ".watcherml"
+    """Return the store's folder: the explicit path, else WATCHERML_DIR, else ``./.watcherml`` right now.
+
+    Where the working directory has been deleted, what is relative to it is a folder that nothing can be written to.
+    """
+    given = "" if explicit is None else str(explicit)
+    found = expanded(given or os.environ.get(ENVIRONMENT, "") or ".watcherml")
+    try:
+        return found.absolute()
+    except OSError:  # a run that starts here costs one warning and no training
+        return Path(os.devnull) / found
 
 
 class Database:

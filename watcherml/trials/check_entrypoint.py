@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.identity import CodeIdentity
 from watcherml.errors import InvalidEntrypoint, WatcherError
-from watcherml.platform import new_session_options
+from watcherml.platform import expanded, new_session_options
 from watcherml.sealed.fields import Identity, Later, Name
 from watcherml.sealed.record import Record
 
@@ -50,7 +50,7 @@ def check_entrypoint(
     Raises ``InvalidEntrypoint`` with the child's reason (and the end of its traceback), or if it takes longer
     than ``timeout_seconds``.
     """
-    root = Path(project_root).expanduser().resolve()
+    root = expanded(project_root).resolve()
     if not root.is_dir():
         raise InvalidEntrypoint("project_root", expected="an existing folder", got=str(project_root)[:300])
     with tempfile.TemporaryDirectory(prefix="watcherml-check-") as folder:

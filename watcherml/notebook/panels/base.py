@@ -15,7 +15,7 @@ from watcherml.errors import WatcherError
 from watcherml.report import markup, palette, plain
 from watcherml.report.markup import Html
 from watcherml.report.palette import Tone
-from watcherml.report.safe import one_line
+from watcherml.report.safe import many_lines, one_line
 
 Action = Callable[[], object]
 _MARGIN = "2px 6px 2px 0"
@@ -49,8 +49,12 @@ class Panel(abc.ABC):
         return self.text()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": self.text(), "text/html": self.html()}
-        view = self.view() if kernel_here() else None
+        try:
+            bundle: dict[str, Any] = {"text/plain": self.text(), "text/html": self.html()}
+            view = self.view() if kernel_here() else None
+        except Exception as error:  # noqa: BLE001 - a store that is gone must not end the cell that shows a panel
+            words = notice(f"{self!r} cannot be shown now: {many_lines(error, 1_000)}", "warn")
+            return {"text/plain": words.text(), "text/html": words.html()}
         if view is not None:
             bundle[_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": view.model_id}
         return bundle

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from watcherml.notebook.command import is_a
 from watcherml.notebook.panels import base
 from watcherml.report import markup, plain
 from watcherml.report.palette import Tone
@@ -151,7 +152,7 @@ def offered(session: Session, module: Module, go_on: Callable[[], base.Panel], d
     """Return the offer, held by the first of the variables offer, offer_2 and so on that the person does not use."""
     names = session.shell.user_ns
     number, name = 1, "offer"
-    while name in names and not isinstance(names[name], OfferPanel):
+    while name in names and not is_a(names[name], OfferPanel):
         number += 1
         name = f"offer_{number}"
     names[name] = panel = OfferPanel(module, go_on, does, name)

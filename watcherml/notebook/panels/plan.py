@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from watcherml.api.recover import Campaign, RecoveryPreparation, start_recovery
+from watcherml.api.recover import Campaign, RecoveryPreparation, new_campaign_id, start_recovery
 from watcherml.api.result import RecoveryResult
-from watcherml.errors import CampaignError, InvalidValue
+from watcherml.errors import CampaignError, InvalidValue, NotFound, StoreError
 from watcherml.notebook.panels import base
 from watcherml.notebook.panels.plan_view import PlanView
 from watcherml.notebook.panels.progress import ProgressPanel
@@ -149,6 +150,14 @@ class PlanPanel(base.Panel):
             raise CampaignError("another plan is being prepared", expected="one change at a time",
                                 remedy="Wait until it is shown, and decide on that one.")  # fmt: skip
 
+    def of_plan(self, digest: str, action: base.Action) -> object:
+        """Do what a button of a plan says; ``CampaignError`` if another plan has taken its place before the click."""
+        with self._lock:
+            if digest != self.plan.digest:
+                raise CampaignError("this was a click on the plan before", expected="a decision on the plan shown now",
+                                    remedy="Nothing was decided or started; look at this plan first.")  # fmt: skip
+            return action()
+
     def decide(self, verb: str, proposal_id: str, person: str, reason: str) -> object:
         """Do what a button says: approve, reject or withdraw; a decision that is there already is left as it is."""
         if verb == "approve":
@@ -184,7 +193,6 @@ class PlanPanel(base.Panel):
             self._preparing = False  # first, so that everything can be pressed again once the error is shown
             self.say(f"The plan stays as it was. {error}", "bad")
             raise
-        self._preparing = False
         return self._replace(spec, preparation)
 
     def _replace(self, spec: RecoverySpec, preparation: RecoveryPreparation) -> base.Page:
@@ -192,6 +200,7 @@ class PlanPanel(base.Panel):
             dropped = len(self._authorizations) + len(self._rejections)
             self._authorizations, self._rejections = {}, {}
             self.spec, self.preparation, self.plan = spec, preparation, preparation.plan
+            self._preparing = False  # not before: nothing may be started between two plans
         text = "Another plan was prepared and takes the place of the one before."
         if dropped:
             text += f" {plural(dropped, 'decision')} made on that one {'was' if dropped == 1 else 'were'} dropped:"
@@ -238,14 +247,26 @@ class PlanPanel(base.Panel):
             if self.progress is None:
                 self._require_open()
                 self._check_start()
-                campaign = start_recovery(
-                    self.preparation, self._authorizations, rejections=self._rejections, **self._options
-                )
-                self.message = ("", "calm")
-                self.progress = ProgressPanel(campaign, self.name)
-                self._started(campaign)
-            self.progress.follow()
+                options = {"campaign_id": new_campaign_id(self.preparation), **self._options}
+                try:
+                    campaign = start_recovery(
+                        self.preparation, self._authorizations, rejections=self._rejections, **options
+                    )
+                except KeyboardInterrupt:  # detaches: what is on record by now is not started a second time
+                    with contextlib.suppress(NotFound, StoreError):
+                        self._take_off(Campaign(options["campaign_id"], self.preparation.storage))
+                    raise
+                progress = self._take_off(campaign)
+            else:
+                progress = self.progress
+            progress.follow()
         self.redraw()
+        return progress
+
+    def _take_off(self, campaign: Campaign) -> ProgressPanel:
+        self.message = ("", "calm")
+        self.progress = ProgressPanel(campaign, self.name)
+        self._started(campaign)
         return self.progress
 
     def wait(self, timeout: float | None = None) -> RecoveryResult | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from watcherml.notebook.panels import base
@@ -28,8 +29,7 @@ class PlanView:
         self._terms, self._memory = base.html_box(css="wml-contract"), base.html_box()
         self._person = base.text_field("wml-approved-by", "Your name, for approvals", panel.approver)
         self._person.layout.margin = "2px 0 8px 0"
-        self._start = base.button("Start", "wml-start", self._start_clicked, style="primary",
-                                  tooltip="Run the trials in fresh processes; the notebook stays free")  # fmt: skip
+        self._start: Any = None  # made with each plan
         self._free = base.button("Give it back", "wml-free", base.guarded(panel.free, panel.say),
                                  tooltip="Let go of the frames of the failed cell")  # fmt: skip
         self._fields = ContractFields(self._prepare_clicked)
@@ -85,7 +85,9 @@ class PlanView:
         """Show another plan than before: its proposals, its contract, and its values in the fields."""
         panel, plan = self._panel, self._panel.plan
         self._plan_digest = plan.digest
-        self._rows = [DecisionRow(plan, one, self._decide) for one in plan.proposals]
+        # A click may come late, and ids of proposals are the same in another plan: each button knows its own.
+        self._start = self._start_of(plan.digest)
+        self._rows = [DecisionRow(plan, one, partial(self._decide, plan.digest)) for one in plan.proposals]
         self._terms.value = markup.root(_terms(panel))
         self._whole.value = self._fold("The contract in full, and what was left out", html_contract(plan))
         if panel.spec is not None:
@@ -107,12 +109,16 @@ class PlanView:
 
     # -- clicks -----------------------------------------------------------------------------------------------
 
-    def _decide(self, verb: str, key: str, reason: str) -> None:
-        person = str(self._person.value)
-        base.guarded(lambda: self._panel.decide(verb, key, person, reason), self._panel.say)()
+    def _decide(self, digest: str, verb: str, key: str, reason: str) -> None:
+        panel, person = self._panel, str(self._person.value)
+        base.guarded(lambda: panel.of_plan(digest, lambda: panel.decide(verb, key, person, reason)), panel.say)()
 
-    def _start_clicked(self) -> None:
-        self._work("Starting the campaign …", self._panel.start)
+    def _start_of(self, digest: str) -> Any:
+        def start() -> None:
+            self._work("Starting the campaign …", lambda: self._panel.of_plan(digest, self._panel.start))
+
+        return base.button("Start", "wml-start", start, style="primary",
+                           tooltip="Run the trials in fresh processes; the notebook stays free")  # fmt: skip
 
     def _prepare_clicked(self) -> None:
         self._work(

@@ -96,6 +96,7 @@ class ProgressPanel(base.Panel):
 
     def stop(self) -> base.Page:
         """Ask the campaign to end; what it has is put on record first. Does nothing once it has ended."""
+        self._refresh()  # another kernel may have taken it up
         if self._look.lifecycle != "running":
             return base.notice(f"Campaign {self.campaign.campaign_id} is not running; there is nothing to stop.")
         self.campaign.stop("the notebook")
@@ -104,7 +105,12 @@ class ProgressPanel(base.Panel):
 
     def resume(self) -> ProgressPanel:
         """Take up a campaign that lost its supervising process. Raises ``CampaignError`` if it did not."""
-        self.campaign = resume_recovery(self.campaign.campaign_id, self.campaign.storage)
+        try:
+            self.campaign = resume_recovery(self.campaign.campaign_id, self.campaign.storage)
+        except CampaignError:
+            self._refresh()  # another kernel may have taken it up: then this panel follows it as well
+            self.follow()
+            raise
         self._say("", "calm")
         self._refresh()
         return self.follow()
