@@ -123,6 +123,11 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return a path that a person wrote with its ``~`` as the home folder; without one it stays, as in a shell."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises where there is no home
+
+
 def make_private_dir(path: Path) -> None:
     """Create a folder and its parents, the last one readable by its owner only."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -12,7 +12,7 @@ from typing import Any
 
 from watcherml.adapters.mirror import RESULT_FILE, Picture, Sink, check_seconds, look, pages, storage_of
 from watcherml.errors import MissingDependency
-from watcherml.platform import write_atomically
+from watcherml.platform import expanded, write_atomically
 from watcherml.store.runs import Row
 from watcherml.store.storage import Storage
 
@@ -54,7 +54,7 @@ class WandbSink(Sink):
         every_seconds: float | None = None,
     ) -> None:
         super().__init__(storage_of(storage), check_seconds(every_seconds))
-        self._folder = Path(folder).expanduser().absolute() if folder is not None else Path.cwd()
+        self._folder = expanded(folder).absolute() if folder is not None else Path.cwd()
         self._project = project
 
     def _send(self, run_id: str) -> str:

@@ -17,6 +17,7 @@ from watcherml.api.result import ELSEWHERE, RecoveryResult, unfounded
 from watcherml.campaign import source
 from watcherml.errors import InvalidRecord, InvalidValue, NotFound, StoreError
 from watcherml.forensics.capsule import Capsule
+from watcherml.platform import expanded
 from watcherml.protocol.verdict import RecoveryChain
 from watcherml.sealed.canonical import digest as digest_of
 from watcherml.sealed.fields import RunId
@@ -348,7 +349,7 @@ def _insert(connection: sqlite3.Connection, opened: Opened, run_id: str, file: s
 
 
 def _target(out: str | os.PathLike[str] | None, name: str) -> Path:
-    target = Path(name if out is None else out).expanduser()
+    target = expanded(name if out is None else out)
     if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises for names that no file system can hold
         target = target / name
     return target

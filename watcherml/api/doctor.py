@@ -159,7 +159,7 @@ def _schema(storage: Storage) -> Finding:
 
 def _worker() -> Finding:
     """Run one trial without torch through a guard and a worker, in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="watcherml-doctor-", ignore_cleanup_errors=True) as folder:
         try:
             result, log = _round_trip(Path(folder))
         except (OSError, WatcherError) as error:
@@ -259,7 +259,7 @@ def _cuda(found: dict[str, Any]) -> Finding:
 
 
 def _look() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="watcherml-doctor-", ignore_cleanup_errors=True) as folder:
         try:
             done = subprocess.run(
                 [sys.executable, "-c", _LOOK], cwd=folder, env=child_environment(), capture_output=True,

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from watcherml.campaign.despite import refused_by
@@ -33,7 +32,7 @@ from watcherml.recorder import resupply
 from watcherml.sealed.canonical import canonical_bytes
 from watcherml.sealed.floats import whole_floats
 from watcherml.store.storage import Storage
-from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint
+from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint, resolved_root
 from watcherml.trials.dry_run import DryRun
 
 _SHOWN_PATHS = 50
@@ -215,7 +214,7 @@ def _allocator(framework: Mapping[str, Any]) -> str | None:
 
 def resolve_root(project_root: str) -> str:
     """Return the project root as the absolute path that trials get."""
-    return str(Path(project_root).expanduser().resolve())
+    return str(resolved_root(project_root))
 
 
 def _check_origin(row: Mapping[str, Any]) -> None:

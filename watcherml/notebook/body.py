@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from watcherml.errors import InvalidEntrypoint, UsageError
-from watcherml.platform import write_atomically
+from watcherml.platform import expanded, write_atomically
 
 DEFAULT_FILE = "recovery_entrypoint.py"
 _MARK = "# Written by WatcherML from a notebook cell"
@@ -114,7 +114,7 @@ def file_path(name: str, project_root: str, working_directory: str, field: str =
         raise UsageError(field, expected=f"a module's file name such as {DEFAULT_FILE}", got=repr(name)[:120])
     if stem in sys.stdlib_module_names or stem == "watcherml":
         raise UsageError(field, expected="a name that no other module has", got=repr(name))
-    folder = Path(project_root).expanduser().resolve() / working_directory
+    folder = expanded(project_root).resolve() / working_directory
     if not folder.is_dir():
         raise UsageError("--project-root", expected="an existing folder", got=str(folder)[:300])
     return folder / name

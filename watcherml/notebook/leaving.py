@@ -13,6 +13,7 @@ from watcherml.api.archive import export_run, pack_digest, pack_store
 from watcherml.errors import WatcherError
 from watcherml.notebook.panels.base import Page, Panel
 from watcherml.options import Parser, add_file_flags
+from watcherml.platform import expanded
 from watcherml.report import markup
 from watcherml.report.markup import Html
 from watcherml.report.text_archive import text_export, text_pack
@@ -55,7 +56,7 @@ def download(session: Session, values: Namespace) -> Panel:
     A pack that this store has made before, and nobody has changed, is replaced without ``--force``.
     """
     storage = session.storage()
-    target = Path(values.out or ".").expanduser()
+    target = expanded(values.out or ".")
     target = target / PACK_NAME if target.is_dir() else target
     written = pack_store(values.out, storage=storage, force=values.force or _is_own_pack(target, storage))
     document = {"path": str(written.path), "size_bytes": written.size_bytes, "files": len(written.members)}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.errors import InvalidValue
+from watcherml.platform import expanded
 from watcherml.recorder.file_cache import TreeCache, stamp
 from watcherml.recorder.file_tree import Entry, Hashed, Tree, hash_all, shown, unreadable, walk
 from watcherml.recorder.file_tree import hash_file as hash_file
@@ -63,7 +64,7 @@ def _root(path: str | os.PathLike[str]) -> tuple[str, os.stat_result]:
             given = os.fsdecode(given)
         if not given:
             raise ValueError  # "" would be the working directory
-        root = os.path.realpath(Path(given).expanduser())
+        root = os.path.realpath(expanded(given))
         status = Path(root).stat()
     except TypeError:
         raise InvalidValue("dataset path", expected="a path", got=type(path).__name__) from None

@@ -7,11 +7,11 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from watcherml.errors import InvalidValue, RunError
+from watcherml.platform import expanded
 from watcherml.recorder import artifacts, dataset, exits, gather, ids, jsonable, life, ranks, redact
 from watcherml.recorder import receipt as receipts
 from watcherml.recorder.device_memory import MemoryLog
@@ -55,7 +55,7 @@ class Run:
         trial_id: str | None = None,
         quiet: bool = False,
     ) -> None:
-        self.storage = storage if isinstance(storage, Storage) else Storage(storage)
+        self.storage = gather.storage(storage)
         if project is not None and not isinstance(project, str):
             raise InvalidValue("project", expected="a name", got=f"{project!r:.80} ({type(project).__name__})")
         # A folder's name may hold bytes that are no UTF-8.
@@ -239,7 +239,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 - recording must never end training
             self._failed(error)
             return ""
-        self.dataset_path = redact.redact_text(str(Path(path).expanduser().absolute()))
+        self.dataset_path = redact.redact_text(str(expanded(path).absolute()))
         noted = {"dataset": {**facts, "path": self.dataset_path}}
         self._write("a dataset", lambda: self.storage.runs.note(self.run_id, noted))
         return str(facts["fingerprint"])

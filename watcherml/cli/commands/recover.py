@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watcherml import options
@@ -13,6 +12,7 @@ from watcherml.cli.contracts import add_flags, check_flags, plan_in_short, prepa
 from watcherml.cli.shared import add_format, command_line, storage_of, write_file
 from watcherml.cli.verdicts import deliver_result
 from watcherml.errors import Declined, NotFound, UsageError
+from watcherml.platform import expanded
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _check(values: argparse.Namespace) -> None:
 
 def _check_trials_root(values: argparse.Namespace, storage: Storage) -> None:
     own = storage.path / "trials"
-    if values.trials_root is not None and Path(values.trials_root).expanduser().resolve() != own.resolve():
+    if values.trials_root is not None and expanded(values.trials_root).resolve() != own.resolve():
         raise UsageError(
             "--trials-root",
             expected=f"the store's own folder {own}",
@@ -128,7 +128,7 @@ class _Recovery:
         from watcherml.api.recover import RecoveryPreparation
 
         try:
-            text = Path(path).expanduser().read_bytes()
+            text = expanded(path).read_bytes()
         except OSError as error:
             raise UsageError("--plan", expected="a readable file", got=f"{path}: {error.strerror}") from None
         loaded = RecoveryPreparation.from_json(text, storage=self.storage)
