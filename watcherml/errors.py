@@ -76,6 +76,7 @@ _MOST_CHARACTERS = 2_000
 
 
 def _short(text: str) -> str:
+    text = text if isinstance(text, str) else repr(text)  # out of a damaged store may come anything
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 201]}…{text[-200:]}"
 
 

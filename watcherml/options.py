@@ -51,10 +51,15 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, remedy=f"`{self.prog} --help` lists the options.")
 
 
+# SQLite takes no number above 2**63 and Python reads none of 4,300 digits; nothing here is as large as this.
+_MOST_DIGITS = 18
+
+
 def columns() -> int:
     """Return what ``shutil.get_terminal_size().columns`` says."""
-    if os.environ.get("COLUMNS", "").isdecimal() and int(os.environ["COLUMNS"]):
-        return int(os.environ["COLUMNS"])
+    told = os.environ.get("COLUMNS", "")[:_MOST_DIGITS]
+    if told.isdecimal() and int(told):
+        return int(told)
     try:
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
     except (AttributeError, ValueError, OSError):
@@ -63,9 +68,10 @@ def columns() -> int:
 
 def count(text: str) -> int:
     """Read a whole number of at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
+    number = int(text[:_MOST_DIGITS]) if text.isdecimal() else 0
+    if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text[:40]!r}")
-    return int(text)
+    return number
 
 
 def add_list_flags(parser: argparse.ArgumentParser, statuses: Sequence[str] = ()) -> None:
@@ -278,8 +284,9 @@ def read_declarations(path: str) -> dict[str, Any]:
     from pathlib import Path
 
     try:
-        found = json.loads(Path(path).expanduser().read_text("utf-8"))
-    except (OSError, ValueError, RuntimeError) as error:  # the last one of a home that nobody has
+        # Path.expanduser raises where there is no home.
+        found = json.loads(Path(os.path.expanduser(path)).read_text("utf-8"))  # noqa: PTH111
+    except (OSError, ValueError) as error:
         raise UsageError("--capabilities", expected="a readable JSON file", got=str(error)[:300]) from None
     if not isinstance(found, dict):
         raise UsageError("--capabilities", expected="a JSON object", got=type(found).__name__)

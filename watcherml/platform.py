@@ -124,8 +124,8 @@ def signal_name(number: int) -> str:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a path with its ``~`` resolved; one whose home is not known stays as it is, where pathlib raises."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111 - see above
+    """Return a path that a person wrote with its ``~`` as the home folder; without one it stays, as in a shell."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises where there is no home
 
 
 def make_private_dir(path: Path) -> None:

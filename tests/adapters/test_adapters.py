@@ -105,3 +105,19 @@ def test_a_deep_configuration_ends_as_json():
         deep = {"k": deep}
     ((path, text),) = flat(deep).items()
     assert path.count(".") == 15 and json.loads(text)
+
+
+def test_a_metric_that_a_run_does_not_take_costs_no_other_metric(storage):
+    class Broken:
+        def item(self):
+            raise RuntimeError("gone")
+
+    recording = Recording("demo", {}, storage)
+    recording.open({})
+    logged = {"a\nb": 1.0, "": 2.0, "x" * 300: 3.0, "broken": Broken(), "text": "no", "kept": 4.0}
+    with pytest.warns(RuntimeWarning, match="training goes on, its recording is incomplete") as told:
+        recording.log(logged, 1)
+    recording.finish()
+    assert len(told) == 1
+    points = storage.get_metrics(recording.run.run_id)
+    assert [(one["name"], one["value"]) for one in points] == [("kept", 4.0)]

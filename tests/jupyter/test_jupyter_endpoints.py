@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -180,6 +181,17 @@ def test_an_empty_folder_a_store_of_0_1_and_a_file_that_is_no_store(server, tmp_
     (broken / "watcherml.db").write_bytes(b"this is no database" * 300)
     answer = server.get(f"{API}/{register(broken)}/overview")
     assert answer.status_code == 503 and answer.json()["error"]["code"] == "not_a_store"
+
+
+def test_what_is_no_json_in_a_damaged_store_is_answered_as_an_error(server, outside, tmp_path):
+    storage = Storage(tmp_path / ".watcherml")
+    with watcherml.Run("demo", {}, storage, quiet=True):
+        pass
+    connection = sqlite3.connect(storage.database.path)
+    with contextlib.closing(connection), connection:
+        connection.execute("UPDATE runs SET started_at = 9e999")
+    answer = server.get(f"{API}/{register(storage.path)}/overview")
+    assert answer.status_code == 500 and set(answer.json()["error"]) == keys("Problem"), answer.text
 
 
 def test_a_store_is_gone_with_the_kernel_that_registered_it(server, tmp_path):

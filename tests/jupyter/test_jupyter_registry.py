@@ -82,6 +82,11 @@ WRONG = {
     "a process of two parts": {**GOOD, "process": [1, 2.0]},
     "a truth for a number": {**GOOD, "process": [True, 1.0, "boot"]},
     "a start that is no number": {**GOOD, "process": [1, "soon", "boot"]},
+    "no time that ends": {**GOOD, "since": float("inf")},
+    "a time that is no number": {**GOOD, "since": float("nan")},
+    "a start that is no moment": {**GOOD, "process": [1, float("nan"), "boot"]},
+    "a path that no file can have": {**GOOD, "path": "/some\ud800where"},
+    "brackets without end": b"[" * 60_000,
     "half a megabyte": json.dumps({**GOOD, "more": "x" * 500_000}).encode(),
 }
 

@@ -9,7 +9,7 @@ from notebook_shell import CONFIG, INIT, OOM, SHORT, TRAIN
 
 import watcherml
 from watcherml.campaign import supervisor
-from watcherml.errors import CampaignError, InvalidEntrypoint, UsageError
+from watcherml.errors import CampaignError, InvalidEntrypoint, StoreError, UsageError
 from watcherml.notebook import body
 from watcherml.notebook.bindings import Ran, bindings
 from watcherml.notebook.cells import CellHistory
@@ -217,7 +217,8 @@ def test_training_goes_on_where_the_working_directory_is_gone(tmp_path, monkeypa
     run = watcherml.init("demo", CONFIG)
     run.log_metric("loss", 0.5, 1)
     run.finish()
-    assert watcherml.Storage("named").exists is False
+    with pytest.raises(StoreError, match="the working directory was deleted"):
+        watcherml.Storage("named")
     monkeypatch.chdir(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -72,3 +72,19 @@ def test_a_failure_after_the_store_was_removed_is_on_record_at_once(storage):
     assert run.problems == []
     assert storage.get_capsule(run.run_id)["failure"]["message"] == "boom"
     run.finish()
+
+
+def test_a_working_directory_that_was_deleted_costs_the_recording_and_not_the_training(tmp_path, monkeypatch):
+    monkeypatch.delenv("WATCHERML_DIR", raising=False)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    error = ValueError("mine")
+    with pytest.warns(RuntimeWarning, match="the working directory was deleted"):
+        with pytest.raises(ValueError) as caught, watcherml.init("demo", {"lr": 0.1}) as run:
+            run.log_metric("loss", 1.0, step=1)
+            raise error
+    assert caught.value is error and run.status == "failed" and run.problems
+    with watcherml.init("demo", {}, tmp_path / "elsewhere") as kept:
+        pass
+    assert Storage(tmp_path / "elsewhere").get_run(kept.run_id)["status"] == "success"

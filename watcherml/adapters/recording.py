@@ -116,9 +116,12 @@ class Recording:
         if self.run is None:
             return
         for name, value in metrics.items():
-            number = value.item() if callable(getattr(value, "item", None)) and _is_single(value) else value
-            if isinstance(number, (int, float)) and not isinstance(number, bool):
-                self.run.log_metric(str(name), number, step=step)
+            try:
+                number = value.item() if callable(getattr(value, "item", None)) and _is_single(value) else value
+                if isinstance(number, (int, float)) and not isinstance(number, bool):
+                    self.run.log_metric(str(name), number, step=step)
+            except Exception as error:  # noqa: BLE001 - a name that a run does not take costs this metric and no other
+                self.complain(error)
 
     def finish(self) -> None:
         """End an own run as a success."""

@@ -158,7 +158,7 @@ def _schema(storage: Storage) -> Finding:
 def _worker() -> Finding:
     """Run one trial without torch through a guard and a worker, in a folder of its own."""
     try:
-        with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
+        with tempfile.TemporaryDirectory(prefix="watcherml-doctor-", ignore_cleanup_errors=True) as folder:
             result, log = _round_trip(Path(folder))
     except (OSError, WatcherError) as error:
         return Finding("Trial", "fail", f"No trial could be started: {error}", _TRIAL_REMEDY)
@@ -278,7 +278,7 @@ def _look() -> dict[str, Any]:
     from watcherml.trials.check_entrypoint import child_environment
 
     try:
-        with tempfile.TemporaryDirectory(prefix="watcherml-doctor-") as folder:
+        with tempfile.TemporaryDirectory(prefix="watcherml-doctor-", ignore_cleanup_errors=True) as folder:
             done = subprocess.run(
                 [sys.executable, "-c", _LOOK], cwd=folder, env=child_environment(), capture_output=True,
                 stdin=subprocess.DEVNULL, timeout=TORCH_SECONDS, check=False, **new_session_options(),

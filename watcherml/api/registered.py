@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -111,7 +112,7 @@ def _read(path: Path) -> Registration | None:
             if not stat.S_ISREG(told.st_mode) or told.st_size > _MOST_BYTES or not _is_private(told):
                 return None
             return _decode(json.loads(os.read(descriptor, _MOST_BYTES)))
-    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
@@ -141,4 +142,8 @@ def _decode(body: Any) -> Registration | None:
     pid, started, boot = process
     if type(pid) is not int or pid <= 0 or not isinstance(boot, str) or "\0" in path or not Path(path).is_absolute():
         return None
-    return Registration(Path(path), kernel_id, ProcessId(pid, float(started), boot), float(body["since"]))
+    moments = float(started), float(body["since"])
+    os.fsencode(path)  # raises for a surrogate that is no byte of a name
+    if not all(map(math.isfinite, moments)):
+        return None
+    return Registration(Path(path), kernel_id, ProcessId(pid, moments[0], boot), moments[1])

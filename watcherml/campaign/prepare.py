@@ -26,14 +26,13 @@ from watcherml.planning.discover import discover
 from watcherml.planning.equivalence import traits_of
 from watcherml.planning.plan import make_plan
 from watcherml.planning.rules.allocator import with_environment
-from watcherml.platform import expanded
 from watcherml.protocol.plan import RecoveryPlan, RuledOut, Skipped, Source
 from watcherml.protocol.proposal import ALLOCATOR_VARIABLES, config_digest
 from watcherml.recorder import resupply
 from watcherml.sealed.canonical import canonical_bytes
 from watcherml.sealed.floats import whole_floats
 from watcherml.store.storage import Storage
-from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint
+from watcherml.trials.check_entrypoint import EntrypointCheck, check_entrypoint, resolved_root
 from watcherml.trials.dry_run import DryRun
 
 _SHOWN_PATHS = 50
@@ -215,7 +214,7 @@ def _allocator(framework: Mapping[str, Any]) -> str | None:
 
 def resolve_root(project_root: str) -> str:
     """Return the project root as the absolute path that trials get."""
-    return str(expanded(project_root).resolve())
+    return str(resolved_root(project_root))
 
 
 def _check_origin(row: Mapping[str, Any]) -> None:

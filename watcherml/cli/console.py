@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from watcherml.errors import WatcherError
+
 _FRAMES = "|/-\\"
 _DEFAULT_WIDTH = 96
 _NARROWEST = 40
@@ -76,7 +78,7 @@ class Console:
     def out(self, text: str) -> None:
         """Write a result to standard output."""
         self.clear()
-        _write(sys.stdout, text if text.endswith("\n") else text + "\n")
+        write_out(text if text.endswith("\n") else text + "\n")
 
     def say(self, text: str = "") -> None:
         """Write progress for a person to standard output; nothing with ``--quiet`` or JSON."""
@@ -132,15 +134,26 @@ def json_line(document: Mapping[str, Any]) -> str:
     return json.dumps(document, allow_nan=False)
 
 
+def write_out(text: str) -> None:
+    """Write to standard output; ``WatcherError`` with the system's reason if it takes nothing."""
+    try:
+        _write(sys.stdout, text)
+    except OSError as error:
+        _to_nowhere(sys.stdout)  # or Python would try once more when it ends
+        told = error.strerror or type(error).__name__
+        remedy = "Send it to a place that can be written."
+        raise WatcherError("standard output cannot be written", got=told, remedy=remedy) from None
+
+
 def leave_quietly(stream: TextIO | None) -> None:
     """Flush a stream; if its reader has gone, point it nowhere, so that nothing complains when Python ends."""
     try:
         if stream is not None:
             stream.flush()
-    except BrokenPipeError:
+    except OSError:
         _to_nowhere(stream)
-    except (OSError, ValueError):
-        pass  # a full disk or a closed stream has been reported by the write itself
+    except ValueError:
+        pass  # closed
 
 
 def _write(stream: TextIO | None, text: str) -> None:
@@ -154,6 +167,10 @@ def _write(stream: TextIO | None, text: str) -> None:
     except BrokenPipeError:
         # `watcher runs | head`: the reader has seen enough. The command goes on, and its exit code stays true.
         _to_nowhere(stream)
+    except OSError:
+        if stream is not sys.stderr:
+            raise
+        _to_nowhere(stream)  # a full disk: there is nowhere left to say so
 
 
 def _to_nowhere(stream: TextIO | None) -> None:

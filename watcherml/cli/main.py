@@ -12,10 +12,11 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from watcherml import __version__
 from watcherml.cli.commands import COMMANDS, load
-from watcherml.cli.console import Console, json_line, leave_quietly
+from watcherml.cli.console import Console, json_line, leave_quietly, write_out
 from watcherml.errors import UsageError, WatcherError
 from watcherml.options import Parser, RawHelp
 
@@ -48,8 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _complain(words, {"code": "interrupted", "message": "Interrupted."}, INTERRUPTED)
         return INTERRUPTED
-    except BrokenPipeError:
-        return 0  # only a help text is written outside the console, and its reader has seen enough
     except Exception as error:  # noqa: BLE001 - a person gets a sentence, whatever went wrong
         hint = f"This should not happen. {DEBUG}=1 shows where it came from."
         if isinstance(error, ImportError) and "psutil" in str(error):  # the one package that everything needs
@@ -81,7 +80,7 @@ def root_parser() -> Parser:
     """Return the parser of words without a command; its help lists the commands."""
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
-    parser = Parser(
+    parser = _Parser(
         prog=PROGRAM,
         usage=f"{PROGRAM} [GLOBAL_OPTIONS] COMMAND [COMMAND_OPTIONS]",
         description=_DESCRIPTION,
@@ -104,7 +103,14 @@ def command_parser(name: str) -> Parser:
     return parser
 
 
-class _CommandParser(Parser):
+class _Parser(Parser):
+    """A parser whose help and version are written as everything else is: argparse says nothing of a full disk."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        write_out(message)
+
+
+class _CommandParser(_Parser):
     """A command's parser, whose help ends with the keys of its JSON."""
 
     command = ""

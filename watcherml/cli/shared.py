@@ -53,7 +53,7 @@ def as_json(document: Mapping[str, Any], *, one_line: bool = False) -> Face:
 
 def write_file(target: str, text: str, flag: str) -> None:
     """Write a file whole or not at all; ``InvalidValue`` naming the flag if the system refuses."""
-    from watcherml.platform import write_atomically  # as below: few commands come here, all of them start here
+    from watcherml.platform import write_atomically  # few commands come here, all of them start here
 
     path = expanded(target)
     try:
@@ -68,10 +68,21 @@ def write_file(target: str, text: str, flag: str) -> None:
 
 def command_line(values: argparse.Namespace, *words: str) -> str:
     """Return a command that continues here: same program, same store, quoted for a shell."""
+    where = ["--data-dir", values.data_dir] if values.data_dir else []
+    return " ".join(map(_quoted, [*program(), *where, *words]))
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell reads it back; one that would move the cursor in the spelling ``$'\\x1b'``."""
+    import os
     import shlex
 
-    where = ["--data-dir", values.data_dir] if values.data_dir else []
-    return shlex.join([*program(), *where, *words])
+    if word.isprintable():
+        return shlex.quote(word)
+    spelled = {"\\": "\\\\", "'": "\\'"}
+    hidden = ("".join(f"\\x{byte:02x}" for byte in os.fsencode(one)) for one in word)
+    shown = (spelled.get(one, one) if one.isprintable() else code for one, code in zip(word, hidden, strict=True))
+    return f"$'{''.join(shown)}'"
 
 
 def program() -> Sequence[str]:

@@ -59,17 +59,19 @@ class Handler(APIHandler):
     async def reply(self, work: Callable[..., Answer], *values: Any) -> None:
         """Answer with what ``work`` returns, or with its error."""
         try:
-            answer = await asyncio.to_thread(work, *values)
+            # What is no JSON (a NaN in a damaged store) is an error too: a browser could read none of the answer.
+            answer = json.dumps(await asyncio.to_thread(work, *values), allow_nan=False)
         except WatcherError as error:
             self.set_status(_status(error))
-            answer = {"error": error.as_data()}
+            answer = json.dumps({"error": error.as_data()})
         except Exception as error:  # a browser gets an answer, whatever went wrong
             self.log.warning("watcherml: %s %s failed", self.request.method, self.request.path, exc_info=True)
             self.set_status(500)
             words = f"this could not be read ({type(error).__name__})"
-            answer = {"error": WatcherError(words, remedy="The log of the Jupyter server says more.").as_data()}
+            told = WatcherError(words, remedy="The log of the Jupyter server says more.")
+            answer = json.dumps({"error": told.as_data()})
         self.set_header("Cache-Control", "no-store")
-        self.finish(json.dumps(answer))
+        self.finish(answer)
 
 
 class ListingHandler(Handler):

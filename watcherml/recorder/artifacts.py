@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.errors import InvalidValue, RunError, StoreError
+from watcherml.platform import expanded
 from watcherml.recorder import dataset
 from watcherml.recorder.life import Problems
 from watcherml.recorder.redact import redact_text
@@ -75,7 +76,7 @@ def look(path: str | os.PathLike[str]) -> Artifact:
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidValue("artifact", expected="a path", got=f"{path!r:.80} ({type(path).__name__})")
     try:
-        found = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 - Path.expanduser raises without a home
+        found = expanded(path).absolute()
         status = found.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         raise InvalidValue(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from watcherml.errors import StoreError
 from watcherml.recorder import environment, machine, patch, redact, source
 from watcherml.recorder.git import STOPPED
 from watcherml.store.gate import inside
@@ -108,6 +110,16 @@ def git_facts(storage: Storage, folder: Path, stop: threading.Event | None = Non
         facts["patch"] = storage.evidence.put_blob(data, "text/x-diff")
         facts["patch_is"] = f"{changed} lines redacted" if changed else "exact"
     return facts
+
+
+def storage(where: Storage | str | os.PathLike[str] | None) -> Storage:
+    """Return the store to record into; where the working directory has been deleted, one that takes nothing."""
+    if isinstance(where, Storage):
+        return where
+    try:
+        return Storage(where)
+    except StoreError:  # training goes on, and the first write says why nothing is recorded
+        return Storage(Path(os.devnull) / "the working directory was deleted")
 
 
 def folder() -> Path:

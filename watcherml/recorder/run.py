@@ -55,7 +55,7 @@ class Run:
         trial_id: str | None = None,
         quiet: bool = False,
     ) -> None:
-        self.storage = storage if isinstance(storage, Storage) else Storage(storage)
+        self.storage = gather.storage(storage)
         if project is not None and not isinstance(project, str):
             raise InvalidValue("project", expected="a name", got=f"{project!r:.80} ({type(project).__name__})")
         # A folder's name may hold bytes that are no UTF-8.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from watcherml.report import plain
+from watcherml.report.safe import one_line
 from watcherml.report.units import plural
 
 _NEXT = (
@@ -16,9 +17,10 @@ _NEXT = (
 
 def text_scan(document: Mapping[str, Any], *, color: bool = False) -> str:
     """Return the findings of ``watcher scan``; a mapping as its JSON document."""
+    store = one_line(document["store"])
     if not document["count"]:
-        return plain.finish([plain.paint(f"Nothing looks like a secret in {document['store']}.", "good", color)])
-    head = f"{plural(document['count'], 'text')} in {document['store']} may be secrets."
+        return plain.finish([plain.paint(f"Nothing looks like a secret in {store}.", "good", color)])
+    head = f"{plural(document['count'], 'text')} in {store} may be secrets."
     lines = [plain.paint(line, "warn", color) for line in plain.wrap(head)]
     for one in document["findings"]:
         place = one["column"] if one["table"] == "file" else f"{one['table']}.{one['column']}"

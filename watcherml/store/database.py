@@ -36,22 +36,21 @@ PLAIN_IO = "WATCHERML_PLAIN_IO"
 # Another process may be making the schema at this moment.
 _EMPTY_WAIT_SECONDS = 1.0
 _TO_ROLLBACK_SECONDS = 2.0
+# SQLite quotes a damaged schema in its message, and where that is no UTF-8 Python cannot read the message.
+_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 # Who reads waits so long for somebody's lock, then takes a copy and stays with it for a while.
 _READ_WAIT_MILLISECONDS = 1_000
 _COPY_SECONDS = 5.0
 
 
 def locate(explicit: str | os.PathLike[str] | None = None) -> Path:
-    """Return the store's folder: the explicit path, else WATCHERML_DIR, else ``./.watcherml`` right now.
-
-    Where the working directory has been deleted, what is relative to it is a folder that nothing can be written to.
-    """
-    given = "" if explicit is None else str(explicit)
-    found = expanded(given or os.environ.get(ENVIRONMENT, "") or ".watcherml")
+    """Return the store's folder: the explicit path, else WATCHERML_DIR, else ``./.watcherml``. Nowhere: StoreError."""
+    named = "" if explicit is None or str(explicit) == "" else explicit
+    path = expanded(named or os.environ.get(ENVIRONMENT, "") or ".watcherml")
     try:
-        return found.absolute()
-    except OSError:  # a run that starts here costs one warning and no training
-        return Path(os.devnull) / found
+        return path.absolute()
+    except FileNotFoundError:
+        raise StoreError(f"{path} is nowhere: the working directory was deleted", remedy=_NOWHERE_REMEDY) from None
 
 
 class Database:
@@ -126,7 +125,7 @@ class Database:
                 yield connection
         except OSError as error:
             raise StoreError("cannot read the store", got=str(error), remedy=_READ_REMEDY) from error
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             raise explain(error, self.path) from error
 
     @contextmanager
@@ -150,12 +149,12 @@ class Database:
             connection = begin(self._connect, self._prepare)
         except OSError as error:
             raise StoreError("cannot write the store", got=str(error), remedy=_WRITE_REMEDY) from error
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             raise explain(error, self.path) from error
         try:
             yield connection
             connection.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             _roll_back(connection)
             raise explain(error, self.path) from error
         except BaseException:
@@ -367,17 +366,19 @@ def _holds_only_ours(folder: Path) -> bool:
     return {one.name for one in folder.iterdir()} in ({"spool"}, {"ranks"}, {"spool", "ranks"})
 
 
-def explain(error: sqlite3.DatabaseError, path: Path) -> StoreError:
+def explain(error: sqlite3.DatabaseError | UnicodeDecodeError, path: Path) -> StoreError:
     """Return the error that tells a person what SQLite met and what to do about it."""
     text = str(error)
-    if "not a database" in text or "malformed" in text:
+    if isinstance(error, UnicodeDecodeError) or any(word in text for word in _DAMAGED):
         return _not_a_store(path, f"{what_it_is(path)}; SQLite says: {text}")
     if "full" in text or ("I/O error" in text and is_full(error, path)):
         return StoreError("the store's disk is full", got=text, remedy="Free some space; recording goes on by itself.")
     return StoreError("the store refused an operation", got=text, remedy=_WRITE_REMEDY)
 
 
+_DAMAGED = ("not a database", "malformed", "not decode", "no such table", "no such column")
 _READ_REMEDY = "Check the folder's permissions, or choose another with --data-dir or WATCHERML_DIR."
+_NOWHERE_REMEDY = "Change to a folder that is there, or name the store by an absolute path."
 _NO_STORE_REMEDY = "Record a run first, run `watcher init`, or point --data-dir or WATCHERML_DIR at a store."
 _WRITE_REMEDY = "Check the folder's permissions and free space, or choose another with WATCHERML_DIR."
 

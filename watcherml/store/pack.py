@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from watcherml.errors import NotAStore, StoreError
 from watcherml.store.archive_write import Source, Written, beside, cannot_write, refuse_existing, write_archive
-from watcherml.store.database import FILE_NAME
+from watcherml.store.database import FILE_NAME, explain
 
 if TYPE_CHECKING:
     from watcherml.store.storage import Storage
@@ -32,6 +32,8 @@ def pack(storage: Storage, target: Path, *, overwrite: bool = False) -> Written:
             f"{storage.path} holds a store of WatcherML 0.1, which is only read",
             remedy="Nothing writes to it any more: copy the folder as it is.",
         )
+    with storage.database.reading():
+        pass  # raises where there is none
     storage.settle()
     for run_id in _runs_in_spool(storage):
         storage.fold(run_id)
@@ -72,6 +74,10 @@ def _copy_database(storage: Storage, copy: Path, out: Path) -> None:
         problem = target.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise NotAStore(f"{storage.database.path} is damaged", got=str(problem), remedy="Restore it from a copy.")
+    except sqlite3.OperationalError as error:
+        raise cannot_write(out, error) from None
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the copy has the damage of what was copied
+        raise explain(error, storage.database.path) from error
     finally:
         target.close()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from watcherml.errors import NotFound, StoreError
+from watcherml.errors import NotAStore, NotFound, StoreError
 from watcherml.store.database import Database
 from watcherml.store.kept import Kept
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 STATUSES = ("running", "success", "failed", "interrupted", "killed")
+_RESTORE = "The store is damaged there: restore it from a copy."
 _JSON_COLUMNS = ("config", "lossy_paths", "redacted_paths", "device", "facts", "receipt")
 
 
@@ -362,5 +363,9 @@ def _decode(row: sqlite3.Row) -> Row:
     found = dict(row)
     for key in _JSON_COLUMNS:
         if isinstance(found.get(key), str):
-            found[key] = json.loads(found[key])
+            try:
+                found[key] = json.loads(found[key])
+            except ValueError as error:  # SQLite does not notice a changed byte within a text
+                where = f"run {found.get('run_id')}: {key}"
+                raise NotAStore(where, expected="JSON", got=str(error), remedy=_RESTORE) from None
     return found

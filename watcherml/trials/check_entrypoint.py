@@ -37,6 +37,18 @@ class EntrypointCheck(Record):
     uses_torch: Annotated[bool | None, Later()] = None
 
 
+def resolved_root(project_root: str | os.PathLike[str]) -> Path:
+    """Return the project root as an absolute path; ``InvalidEntrypoint`` where it is relative to a deleted folder."""
+    try:
+        return expanded(project_root).resolve()
+    except FileNotFoundError:
+        raise InvalidEntrypoint(
+            "project_root",
+            expected="an absolute path, or a working directory that is there",
+            got=f"{str(project_root)[:300]!r} in a working directory that was deleted",
+        ) from None
+
+
 def check_entrypoint(
     entrypoint: TrainingEntrypoint,
     project_root: str | os.PathLike[str] = ".",
@@ -50,10 +62,10 @@ def check_entrypoint(
     Raises ``InvalidEntrypoint`` with the child's reason (and the end of its traceback), or if it takes longer
     than ``timeout_seconds``.
     """
-    root = expanded(project_root).resolve()
+    root = resolved_root(project_root)
     if not root.is_dir():
         raise InvalidEntrypoint("project_root", expected="an existing folder", got=str(project_root)[:300])
-    with tempfile.TemporaryDirectory(prefix="watcherml-check-") as folder:
+    with tempfile.TemporaryDirectory(prefix="watcherml-check-", ignore_cleanup_errors=True) as folder:
         out = Path(folder) / "found.json"
         order = {"target": entrypoint.target, "working_directory": entrypoint.working_directory,
                  "project_root": str(root), "require_max_steps": require_max_steps, "out": str(out)}  # fmt: skip

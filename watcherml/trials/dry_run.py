@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.contract.entrypoint import TrainingEntrypoint
-from watcherml.platform import expanded, new_session_options, signal_name
+from watcherml.platform import new_session_options, signal_name
 from watcherml.recorder.redact import redact_text
-from watcherml.trials.check_entrypoint import child_environment
+from watcherml.trials.check_entrypoint import child_environment, resolved_root
 from watcherml.trials.dry_run_child import answer_path
 from watcherml.trials.logs import CappedLog
 from watcherml.trials.members import kill_all
@@ -143,7 +143,7 @@ class DryRun:
             {
                 "scratch": str(self._work),
                 "nonce": self._nonce,
-                "project_root": str(expanded(project_root).resolve()),
+                "project_root": str(resolved_root(project_root)),
                 "target": entrypoint.target,
                 "working_directory": entrypoint.working_directory,
                 "secrets": dict(secrets),

@@ -124,7 +124,8 @@ def watcherml(name, folder):
     import watcherml as w
 
     folder = Path(folder)
-    shutil.copy(Path(__file__).with_name("finder_workloads.py"), folder)
+    for name_of_file in ("finder_workloads.py", "sizes.py"):
+        shutil.copy(Path(__file__).with_name(name_of_file), folder)
     store, config = folder / "store", config_of(name)
     begin = time.perf_counter()
     with simulated_device(WORKLOADS[name][1]) as device:
