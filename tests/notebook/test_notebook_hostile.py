@@ -284,6 +284,7 @@ def test_ctrl_c_while_a_campaign_comes_up_starts_no_second_one_and_keeps_no_file
     assert failed.run(another).error is None
 
 
+@pytest.mark.long
 def test_a_panel_whose_campaign_another_kernel_has_taken_up_follows_and_stops_it(failed, monkeypatch):
     slow = TRAIN.replace('config.get("seconds", 0)', "30")
     panel = failed.run(f"%%watcher recover {SHORT}\n{slow}").value

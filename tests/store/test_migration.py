@@ -220,6 +220,6 @@ def test_a_newer_schema_is_refused_with_the_remedy(tmp_path):
     connection.close()
     before = storage.database.path.read_bytes()
     for act in (lambda: Storage(tmp_path).list_runs(), lambda: Storage(tmp_path).create()):
-        with pytest.raises(NewerStore, match=r"schema 3.*Upgrade"):
+        with pytest.raises(NewerStore, match=r"schema 3.*that version or a later one"):
             act()
     assert storage.database.path.read_bytes() == before

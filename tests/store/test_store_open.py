@@ -114,7 +114,7 @@ REFUSED = {
     "cut off within its first page": (lambda path: cut(path, 2_000), NotAStore, "damaged or cut off"),
     "cut off at half": (lambda path: cut(path, 20_480), NotAStore, "damaged or cut off"),
     "overwritten after its first page": (scrambled, NotAStore, "malformed"),
-    "a later version's": (newer, NewerStore, "schema 99.*Upgrade"),
+    "a later version's": (newer, NewerStore, "schema 99.*that version or a later one"),
 }
 
 
