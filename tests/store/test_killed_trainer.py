@@ -56,8 +56,8 @@ def check(seed, moments, folder):
         assert {point["name"] for point in points} <= {"loss", "accuracy"}
 
 
-def test_eight_kills_lose_no_acknowledged_point(tmp_path):
-    check(11, 8, tmp_path)
+def test_four_kills_lose_no_acknowledged_point(tmp_path):
+    check(11, 4, tmp_path)
 
 
 @pytest.mark.long
