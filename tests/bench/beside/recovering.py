@@ -33,7 +33,7 @@ def ask(python, *words):
 def judged(python, workload, row):
     """Return what became of the answer: a fresh process trains with it, whole."""
     if row["answer"] is None:
-        return "says that no change helps" if workload in NO_ANSWER else "finds none"
+        return "names the cause" if row.get("reason") == "no_supported_intervention" else "finds none"
     passes = ask(python, "check", workload, json.dumps(row["answer"]))["passes"]
     if not passes:
         return "fails when trained"
