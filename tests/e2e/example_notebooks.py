@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from e2e_tools import texts
 from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,15 +52,7 @@ def cell(notebook, start):
 
 def shown(one, kind="text/plain"):
     """What a cell printed and displayed, as one text without line breaks of its own."""
-    found = []
-    for output in one.outputs:
-        if output.output_type == "stream":
-            found.append(output.text)
-        elif output.output_type == "error":
-            found.append(f"{output.ename}: {output.evalue}")
-        else:
-            found.append(output.data.get(kind, ""))
-    return re.sub(r"\s+", " ", "\n".join(found))
+    return re.sub(r"\s+", " ", texts(one, kind))
 
 
 def failed(notebook):

@@ -111,7 +111,6 @@ def test_the_guides_contract_is_verified_as_written(project, tmp_path, storage):
     assert watcher.RecoveryResult.from_json(result.to_json(), storage=storage).verified
 
 
-@pytest.mark.long
 def test_the_guides_two_stage_review_runs_what_a_person_approved(project, storage):
     permissions = watcher.InterventionPermissions(
         allow_approval_required=True, allow_semantic_changes=True, allow_high_risk=False

@@ -45,26 +45,13 @@ def run(values: argparse.Namespace, console: Console) -> int:
 def _claimed(values: argparse.Namespace, console: Console, storage: Storage, row: dict[str, Any]) -> None:
     """Show what WatcherML 0.1 says of a campaign; there is nothing to recompute."""
     from watcherml.api import data, older
-    from watcherml.report import plain
-    from watcherml.report.glossary import label, meaning
     from watcherml.report.tables import events
-    from watcherml.report.units import format_count, format_seconds
+    from watcherml.report.text_claim import text_claim
 
     trials, happened = storage.audit.trials(values.campaign_id), data.events(storage, values.campaign_id)
-    rows = [
-        (label(one["role"]), one["proposal_id"] or "-", label(one["outcome"]), format_count(one["steps"], "-"),
-         format_seconds(one["wall_s"], "-"))
-        for one in trials
-    ]  # fmt: skip
 
     def text(color: bool) -> str:
-        lines = [plain.paint(line, "warn", color) for line in plain.wrap(row["sentence"] or "")]
-        lines += plain.wrap(meaning("standing", row["status"]))
-        lines += ["", *plain.pair("Campaign", row["campaign_id"]), *plain.pair("Run", row["source_run_id"])]
-        lines += plain.pair("Reason code", row["reason_code"])
-        titles = ("Stage", "Candidate", "Outcome", "Steps", "Time")
-        table = plain.columns(titles, rows, numeric=(3, 4), color=color, indent="  ") if rows else []
-        return plain.finish([*lines, *plain.section("Trials", table, color)]) + _titled(events(happened, color=color))
+        return text_claim(row, trials, color=color) + _titled(events(happened, color=color))
 
     deliver(values, console, {"text": text, "json": as_json(older.claim(row, trials, happened), one_line=values.watch)})
 

@@ -144,6 +144,13 @@ def html_box(value: str = "", css: str = "") -> Any:
     return made
 
 
+def panel_box() -> Any:
+    """Return the column that a live panel is made of, as wide as a page reads well."""
+    made = widgets().VBox([], layout={"width": "100%", "max_width": "1000px"})
+    made.add_class("wml-panel")
+    return made
+
+
 def text_field(css: str, placeholder: str, value: str = "") -> Any:
     """Return a field for one line of text."""
     # Letter by letter the front end holds back the last ones, and a click on a button overtakes them.

@@ -109,9 +109,8 @@ class OfferPanel(base.Panel):
             ),
             "accept": accept,
             "message": base.html_box(css="wml-message"),
-            "box": base.widgets().VBox([], layout={"width": "100%", "max_width": "1000px"}),
+            "box": base.panel_box(),
         }
-        self._parts["box"].add_class("wml-panel")
         self._draw()
         return self._parts["box"]
 

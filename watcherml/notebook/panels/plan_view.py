@@ -35,8 +35,7 @@ class PlanView:
         self._fields = ContractFields(self._prepare_clicked)
         w = base.widgets()
         self._held = w.VBox([self._memory, self._free], layout={"width": "100%", "margin": "8px 0 0 0"})
-        self.box = w.VBox([], layout={"width": "100%", "max_width": "1000px"})
-        self.box.add_class("wml-panel")
+        self.box = base.panel_box()
 
     @property
     def working(self) -> threading.Thread | None:

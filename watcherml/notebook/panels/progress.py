@@ -167,7 +167,6 @@ class ProgressPanel(base.Panel):
     # -- the live view ----------------------------------------------------------------------------------------
 
     def _build(self) -> Any:
-        w = base.widgets()
         stop = base.button("Stop", "wml-stop", base.guarded(self.stop, self._say), icon="stop",
                            tooltip="End the campaign and make the verdict from what is on record")  # fmt: skip
         resume = base.button("Resume", "wml-resume", base.guarded(self.resume, self._say), style="primary",
@@ -178,9 +177,8 @@ class ProgressPanel(base.Panel):
             "message": base.html_box(css="wml-message"),
             "stop": stop,
             "resume": resume,
-            "box": w.VBox([], layout={"width": "100%", "max_width": "1000px"}),
+            "box": base.panel_box(),
         }
-        self._parts["box"].add_class("wml-panel")
         self._draw()
         self.follow()
         return self._parts["box"]

@@ -100,11 +100,9 @@ class RunPanel(base.Panel):
 
     def _build(self) -> Any:
         self._parts = {"head": base.html_box(), "curves": base.html_box()}
-        box = base.widgets().VBox(
-            [self._parts["head"], self._parts["curves"]], layout={"width": "100%", "max_width": "1000px"}
-        )
-        for css in ("wml-panel", "wml-run"):
-            box.add_class(css)
+        box = base.panel_box()
+        box.children = (self._parts["head"], self._parts["curves"])
+        box.add_class("wml-run")
         self._draw()
         self.follow()
         return box
