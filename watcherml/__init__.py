@@ -42,6 +42,7 @@ _HOMES = {
     "resume_recovery": "watcherml.api.recover",
     # rehearsal
     "simulated_device": "watcherml.simulated.device",
+    "host_memory": "watcherml.simulated.active",
 }
 _MODULES = ("errors", "frames")
 
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from watcherml.recorder.steps import step as step
     from watcherml.recorder.told import identify as identify
     from watcherml.recorder.told import worst_batch as worst_batch
+    from watcherml.simulated.active import host_memory as host_memory
     from watcherml.simulated.device import simulated_device as simulated_device
     from watcherml.store.storage import Storage as Storage
 

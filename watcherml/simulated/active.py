@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,17 @@ def last() -> SimulatedDevice | None:
     It holds counters, never tensors, and stays readable after the training function has raised.
     """
     return _latest.get(os.getpid())
+
+
+def host_memory() -> AbstractContextManager[None]:
+    """Return a context whose tensors are host memory: data sets that training reads its batches from.
+
+    On the simulated device they do not count until an operator outside uses them (a view counts its whole base).
+    Without one, and in another thread than the one that entered it, the context does nothing, so that a training
+    function can have it wherever it runs. What a torch DataLoader reads is host memory without it.
+    """
+    device = current()
+    return nullcontext() if device is None else device.host()
 
 
 def batch_taken(loader: object, elements: int) -> None:

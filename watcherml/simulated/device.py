@@ -17,12 +17,15 @@ for the budget and one more result.
 Other Python threads: a dispatch mode belongs to one thread. What another thread computes is counted when
 the entering thread first touches it. Backward passes count in full. Counters may be read from any thread.
 
-Forked children (data loader workers) inherit the mode and pass through it uncounted.
+Forked children (data loader workers) inherit the mode and pass through it uncounted. A torch DataLoader reads
+and collates in host memory in this process too; its batch counts when training first uses it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
@@ -31,7 +34,14 @@ from watcherml.errors import DeviceError
 from watcherml.simulated import active
 from watcherml.simulated.contents import copied, tensors_of
 from watcherml.simulated.error import SimulatedOutOfMemoryError
-from watcherml.simulated.framework import TorchDispatchMode, in_fake_mode, is_composite, run_parts, torch
+from watcherml.simulated.framework import (
+    TorchDispatchMode,
+    in_fake_mode,
+    is_composite,
+    loader_in_this_process,
+    run_parts,
+    torch,
+)
 from watcherml.simulated.ledger import Ledger, Shortage
 from watcherml.simulated.probe import check_counting
 
@@ -89,13 +99,15 @@ class SimulatedDevice:
     def host(self) -> Iterator[None]:
         """Treat tensors made in this block as host memory: not counted until an operator outside uses them.
 
-        A view counts its whole base, so slices that leave the block should be clones.
+        A view counts its whole base, so slices that leave the block should be clones. In a thread other than
+        the one that entered the device nothing is counted anyway, and the block changes nothing.
         """
-        self._watch.host_depth += 1
+        here = int(threading.get_ident() == self._watch.thread)
+        self._watch.host_depth += here
         try:
             yield
         finally:
-            self._watch.host_depth -= 1
+            self._watch.host_depth -= here
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Iterate over a data loader: it works in host memory, and each batch is copied to the device.
@@ -182,6 +194,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.ledger = ledger
         self.host_depth = 0
+        self.thread = threading.get_ident()
         self._pid = os.getpid()
 
     # Without this torch refuses its higher-order operators under a mode; here they run like any other.
@@ -231,7 +244,32 @@ def _entered(budget_bytes: int | None) -> Iterator[SimulatedDevice]:
         _counting_checked = True
     active.activate(device)
     try:
-        with device._watch:
+        with _loading_on_the_host(device), device._watch:
             yield device
     finally:
         active.deactivate(device)
+
+
+@contextmanager
+def _loading_on_the_host(device: SimulatedDevice) -> Iterator[None]:
+    """Have torch's DataLoaders read and collate in host memory, as they do beside a GPU."""
+    kind = loader_in_this_process()
+    own = {name: getattr(kind, name) for name in ("__init__", "_next_data")}
+
+    def on_the_host(call: Any) -> Any:
+        @functools.wraps(call)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with device.host():
+                return call(*args, **kwargs)
+
+        return wrapped
+
+    ours = {name: on_the_host(call) for name, call in own.items()}
+    for name, call in ours.items():
+        setattr(kind, name, call)
+    try:
+        yield
+    finally:
+        for name, call in ours.items():
+            if kind.__dict__.get(name) is call:  # somebody else may have wrapped it meanwhile
+                setattr(kind, name, own[name])

@@ -53,6 +53,13 @@ def in_fake_mode() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
+def loader_in_this_process() -> Any:
+    """Return the class whose ``__init__`` and ``_next_data`` read batches without worker processes."""
+    from torch.utils.data import dataloader
+
+    return dataloader._SingleProcessDataLoaderIter
+
+
 def fake_tensors() -> Any:
     """Return torch's module of tensors without data; it is imported on demand because it loads slowly."""
     from torch._subclasses import fake_tensor
