@@ -49,8 +49,9 @@ _MODULES = ("errors", "frames")
 __all__ = ["__version__", *_HOMES, *_MODULES, "load_ipython_extension", "unload_ipython_extension"]
 
 if TYPE_CHECKING:
-    import watcherml.errors as errors  # noqa: F401 - exported by name
-    import watcherml.frames as frames  # noqa: F401
+    # Not `import watcherml.errors as errors`, which re-exports nothing to a type checker.
+    from watcherml import errors as errors
+    from watcherml import frames as frames
     from watcherml.api.record import Run as Run
     from watcherml.api.record import init as init
     from watcherml.api.recover import RecoveryPreparation as RecoveryPreparation

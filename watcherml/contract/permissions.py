@@ -17,10 +17,13 @@ class InterventionPermissions(Record):
 
     def missing_for(self, *, approval: bool, semantic: bool, high_risk: bool) -> str:
         """Return the first permission that a change would need and does not have, or an empty string."""
-        if approval and not self.allow_approval_required:
-            return "allow_approval_required"
-        if semantic and not self.allow_semantic_changes:
-            return "allow_semantic_changes"
-        if high_risk and not self.allow_high_risk:
-            return "allow_high_risk"
-        return ""
+        return next(iter(self.lacking(approval=approval, semantic=semantic, high_risk=high_risk)), "")
+
+    def lacking(self, *, approval: bool, semantic: bool, high_risk: bool) -> tuple[str, ...]:
+        """Return every permission that a change would need and does not have."""
+        needed = (
+            ("allow_approval_required", approval and not self.allow_approval_required),
+            ("allow_semantic_changes", semantic and not self.allow_semantic_changes),
+            ("allow_high_risk", high_risk and not self.allow_high_risk),
+        )
+        return tuple(name for name, lacks in needed if lacks)

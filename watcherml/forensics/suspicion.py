@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 RULES_VERSION = 1
-DEFAULT = "other"
 
 Kind = Literal["memory", "nan", "shape", "file", "worker", "device", "build", "other"]
 Effect = Literal["", "grows", "saves", "precision"]

@@ -84,7 +84,7 @@ def _prepared(session: Session, spec: RecoverySpec) -> PlanPanel:
     panel = PlanPanel(
         preparation,
         name=values.name,
-        notes=partial(_notes, session),
+        notes=_notes,
         approver=values.approved_by.strip(),
         started=session.note_campaign,
         spec=spec,
@@ -114,7 +114,7 @@ def _require_one_function(values: Namespace, source: str) -> None:
         )
 
 
-def _notes(session: Session, spec: RecoverySpec) -> tuple[str, ...]:
+def _notes(spec: RecoverySpec) -> tuple[str, ...]:
     notes = []
     if not spec.flags.metric and (guards := spec.suggested_metrics()):
         notes.append(_unguarded(guards))

@@ -23,7 +23,9 @@ from watcherml.planning.wording import cut
 from watcherml.protocol.plan import RecoveryPlan, Skipped, Source, control_steps
 from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
 
-PLANNER_VERSION = 3
+PLANNER_VERSION = 4
+# What a plan of automatic proposals only was not given, beside the contract's permissions.
+ASKED = "include_approval_required"
 _RULES: tuple[Callable[[Situation], Drafts], ...] = (
     micro_batch.drafts,
     checkpointing.drafts,
@@ -61,11 +63,12 @@ def make_plan(
     hopeless = _hopeless(permitted, contract, source, predictions)
     proposals: list[Proposal] = []
     for draft in drafts:
+        lacking = _lacking(draft, contract, include_approval_required)
         reason = not_permitted(draft, contract, include_approval_required) or hopeless.get(draft.slug, "")
         if not reason and len(proposals) >= max_proposals:
             reason = f"The plan holds at most {max_proposals} proposals."
         if reason:
-            left_out.append(Skipped(draft.slug, reason))
+            left_out.append(Skipped(draft.slug, reason, lacking or None))
         else:
             proposals.append(_seal(draft, source, predictions))
     return RecoveryPlan(
@@ -78,6 +81,7 @@ def make_plan(
         notes=(
             *_notes(contract, proposals, bool(source.control_only)),
             *_notes_on_causes(contract, source),
+            *_why_withheld(drafts, contract, include_approval_required),
             *predictions.notes(source, contract.device),
         ),
         planner_version=PLANNER_VERSION,
@@ -170,12 +174,30 @@ def _despite(draft: Draft, source: Source) -> Draft:
 
 def not_permitted(draft: Draft, contract: RecoveryContract, include_approval_required: bool) -> str:
     """Return why a draft may not be planned under the contract, or an empty text."""
-    if draft.authority == "approval_required" and not include_approval_required:
+    missing = _lacking(draft, contract, include_approval_required)
+    if ASKED in missing:
         return "Needs a person's approval, and this plan was asked for automatic proposals only."
-    missing = contract.permissions.missing_for(
-        approval=draft.authority == "approval_required", semantic=draft.semantic, high_risk=draft.risk == "high"
+    off = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} off"
+    return f"The contract does not permit it: {off}." if missing else ""
+
+
+def _lacking(draft: Draft, contract: RecoveryContract, include_approval_required: bool) -> tuple[str, ...]:
+    """Return what a draft would need and was not given: that it was asked for, and the contract's permissions."""
+    approval = draft.authority == "approval_required"
+    asked = () if include_approval_required or not approval else (ASKED,)
+    permissions = contract.permissions.lacking(
+        approval=approval, semantic=draft.semantic, high_risk=draft.risk == "high"
     )
-    return f"The contract does not permit it: {missing} is off." if missing else ""
+    return (*asked, *permissions)
+
+
+def _why_withheld(drafts: list[Draft], contract: RecoveryContract, include_approval_required: bool) -> tuple[str, ...]:
+    """Return why the first change that is usually automatic needs a person here; nobody would guess it."""
+    for one in drafts:
+        usual = all(control.authority == "automatic" for control in one.capabilities)
+        if usual and one.cautions and _lacking(one, contract, include_approval_required):
+            return (cut(f"{one.slug} needs a person's approval. {one.cautions[-1]}"),)
+    return ()
 
 
 def _seal(draft: Draft, source: Source, predictions: Predictions) -> Proposal:

@@ -158,10 +158,14 @@ class Source(Record):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skipped(Record):
-    """An intervention that was considered and left out, with the reason a person reads."""
+    """An intervention that was considered and left out, with the reason a person reads.
+
+    ``permissions`` names what was not given, where that alone keeps it out; one that was given changes nothing else.
+    """
 
     capability: Name
     reason: Line
+    permissions: Annotated[tuple[Name, ...] | None, Later()] = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,6 +293,11 @@ class RecoveryPlan(Shown, Record):
         )
         if missing:
             raise InvalidValue(where, expected=f"the permission {missing}", got="a contract without it")
+
+    @property
+    def withheld(self) -> tuple[Skipped, ...]:
+        """What is left out for want of a permission, and could be planned with it."""
+        return tuple(one for one in self.skipped if one.permissions)
 
     @property
     def runs_control_only(self) -> bool:

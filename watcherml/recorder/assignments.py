@@ -174,7 +174,7 @@ def _is_no_value(name: str, text: str, place: Value, form: str, before: int, val
     """Tell whether a value without quotes is prose or code."""
     if form == "==" or value.lower() in _PROSE:
         return True
-    if _is_expression(name, value, text[place.end : place.end + 2], form):
+    if _is_expression(value, text[place.end : place.end + 2], form):
         return True
     prose = form == ":" and value.isalpha() and _IN_PROSE.match(text, place.end)
     return bool(prose) and not _is_first(text, before)
@@ -195,7 +195,7 @@ def _is_first(text: str, start: int) -> bool:
     return bool(line or not earliest) and not text[line:start].strip(" \t>*|+#-")
 
 
-def _is_expression(name: str, value: str, following: str, form: str) -> bool:
+def _is_expression(value: str, following: str, form: str) -> bool:
     """Tell whether a value without quotes is code that only names where the secret comes from, or its type."""
     after = following[:1]
     if after == "(" or _SUBSCRIPT.match(value):

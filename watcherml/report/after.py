@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
+from watcherml.report.terms import how_to_permit
 
 _LOOK = "look at the checks that failed and at what the trials printed"
 _AGAIN = "prepare the recovery again"
@@ -49,5 +50,7 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
     refused = bool(plan.source.refused_by or plan.source.control_only or plan.proposals)
     if verdict.reason_code == "no_supported_intervention" and not refused:
         return f"Next: {_NO_CONTROL}."
+    if verdict.reason_code == "needs_approval" and not plan.proposals:
+        return f"Next: {_AGAIN} {how_to_permit(plan)}, and approve a proposal."
     step = _STEPS.get(verdict.reason_code, "")
     return f"Next: {step}." if step else ""

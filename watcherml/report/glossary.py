@@ -91,7 +91,7 @@ _REASONS = {
     "verified_recovery": "All confirmations passed all checks.",
     "source_failure_not_reproduced": "The unchanged configuration did not fail again: nothing can count as a repair.",
     "control_inconclusive": "The control trial was cut short before it could fail or pass.",
-    "no_supported_intervention": "The diagnosed cause is one that no configuration change can remove.",
+    "no_supported_intervention": "No control was found that could help, or none can against the diagnosed cause.",
     "supervisor_lost": "The supervising process is gone; the campaign can be resumed.",
     "stopped_by_user": "A person stopped the campaign.",
     "campaign_timeout": "The campaign's time was used up.",
@@ -108,7 +108,7 @@ _REASONS = {
     "no_candidate_passed_probe": "Every probe failed.",
     "horizon_not_reached": "The run was too short to show memory that piles up over the steps, so it is void.",
     "no_candidate_tried": "No candidate was run.",
-    "needs_approval": "Every proposal needs a person's approval, and none was given.",
+    "needs_approval": "Every change that was found needs a permission or a person's approval, and none was given.",
 }
 
 _ROLES = {

@@ -40,6 +40,10 @@ def plan_headline(plan: RecoveryPlan, authorized: Collection[str], rejected: Col
     waiting = states.count("waiting")
     if plan.runs_control_only:
         return "No change is proposed. Next: start the campaign, which tries the unchanged configuration once more."
+    if not states and plan.withheld:
+        count = len(plan.withheld)
+        found = f"{plural(count, 'change')} {'was' if count == 1 else 'were'} found, none may be planned."
+        return f"{found} Next: prepare it again {how_to_permit(plan)}."
     if not states:
         return "No change is proposed: nothing in this configuration is known to help. The reasons are listed below."
     found = f"{plural(len(states), 'change')} proposed"
@@ -50,6 +54,21 @@ def plan_headline(plan: RecoveryPlan, authorized: Collection[str], rejected: Col
     text = f"{found}, {ready:,} may run. Next: start the campaign"
     undecided = f", or first decide on the {waiting:,} that {'needs' if waiting == 1 else 'need'} approval"
     return f"{text}{undecided}." if waiting else f"{text}."
+
+
+def how_to_permit(plan: RecoveryPlan) -> str:
+    """Return, as the end of a sentence, what gives a plan the permissions that its changes lack.
+
+    As many as the one that lacks the fewest: nobody is led to permit more than a change needs.
+    """
+    fewest = min((one.permissions or () for one in plan.withheld), key=len)
+    flags = [f"--{name.replace('_', '-')}" for name in fewest if name.startswith("allow_")]
+    fields = ", ".join(f"{name}=True" for name in fewest if name.startswith("allow_"))
+    python = [f"permissions=InterventionPermissions({fields})"] if fields else []
+    asked = len(flags) < len(fewest)  # a plan of automatic proposals only
+    words = (["without --automatic-only"] if asked else []) + ([f"with {' '.join(flags)}"] if flags else [])
+    python += ["include_approval_required=True"] if asked else []
+    return f"{' and '.join(words)} (in Python {', '.join(python)})"
 
 
 def success_sentences(contract: RecoveryContract) -> list[str]:

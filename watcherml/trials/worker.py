@@ -112,7 +112,7 @@ def _attempt(
     root = Path(launch.project_root)
     undo = (count_here(counter), listen(told))
     try:
-        with _on_device(request.device, attempt, counter) as enter:
+        with _on_device(request.device, counter) as enter:
             loading.arrange(root, request.entrypoint.working_directory)
             traits.watch()  # before the entrypoint's module may build a model
             config = resupply(config_of(request), launch.secrets, os.environ)
@@ -184,7 +184,7 @@ def _progress(counter: StepCounter) -> Progress:
 
 
 @contextmanager
-def _on_device(wanted: Device, attempt: _Attempt, counter: StepCounter) -> Iterator[Any]:
+def _on_device(wanted: Device, counter: StepCounter) -> Iterator[Any]:
     """Prepare the device that the contract names; yields the context in which the entrypoint is called."""
     from contextlib import nullcontext
 

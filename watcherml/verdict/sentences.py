@@ -30,6 +30,11 @@ _NOTHING_PROPOSED = "No supported change of this configuration could help; see w
 _MOST = 2_000  # characters of a sentence
 
 
+def lacks_permissions(plan: RecoveryPlan) -> bool:
+    """Tell whether changes were found and only permissions keep them out; what was sealed earlier does not say so."""
+    return bool(plan.withheld) and not plan.source.despite and not plan.source.refused_by
+
+
 def nothing_proposed(plan: RecoveryPlan) -> str:
     """Return why a plan proposes nothing: what refuses and how to insist, or that a person insisted in vain."""
     source = plan.source
@@ -38,6 +43,11 @@ def nothing_proposed(plan: RecoveryPlan) -> str:
             "No change could be tried: what is tried despite a cause needs a person's approval, and this plan holds"
             " nothing that may be approved; see what was considered and why not."
         )
+    if lacks_permissions(plan):
+        count = len(plan.withheld)
+        names = ", ".join(dict.fromkeys(name for one in plan.withheld for name in one.permissions or ()))
+        need = "1 change that was found needs" if count == 1 else f"{count} changes that were found need"
+        return f"Nothing was tried: {need} what this plan was not given ({names}); see what was considered and why not."
     if not source.refused_by:
         return _NOTHING_PROPOSED
     causes = " ".join(f"{one.words}: {one.sentence}" for one in source.refused_by)

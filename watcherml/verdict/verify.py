@@ -136,7 +136,8 @@ def _find(campaign_id: str, case: _Case, ending: Ending) -> _Finding:
         sentence = f"The trials do not form one chain: {'; '.join(check.broken(checks))}"
         return _Finding("stopped", "broken_chain", sentence, checks)
     if not case.plan.proposals and not case.plan.runs_control_only:
-        return _Finding("not_recovered", "no_supported_intervention", sentences.nothing_proposed(case.plan), checks)
+        code = "needs_approval" if sentences.lacks_permissions(case.plan) else "no_supported_intervention"
+        return _Finding("not_recovered", code, sentences.nothing_proposed(case.plan), checks)
     if case.plan.contract.control or case.of("control"):
         refused, more = _control(case)
         checks += more

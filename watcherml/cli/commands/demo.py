@@ -24,7 +24,6 @@ from watcherml.store.storage import Storage
 if TYPE_CHECKING:
     from watcherml.api.recover import Campaign, RecoveryPreparation
     from watcherml.api.result import RecoveryResult
-    from watcherml.forensics.capsule import Capsule
     from watcherml.report.palette import Tone
 
 BUDGET = "96 MiB"
@@ -53,7 +52,8 @@ def run(values: argparse.Namespace, console: Console) -> int:
     story = _Story(values, console, folder)
     story.opening(edited)
     run_id = story.fail()
-    preparation = story.prepare(run_id, story.explain(run_id))
+    story.explain(run_id)
+    preparation = story.prepare(run_id)
     campaign, result = story.recover(preparation)
     return story.ending(run_id, campaign, result, time.monotonic() - began)
 
@@ -124,7 +124,7 @@ class _Story:
         for line in (f"{type(error).__name__}: {mark}]", ". ".join(sentences) + "."):
             self.console.say(f"  {one_line(line, 140)}")
 
-    def explain(self, run_id: str) -> Capsule:
+    def explain(self, run_id: str) -> None:
         """Show what the capsule says."""
         from watcherml.api import data
 
@@ -134,9 +134,8 @@ class _Story:
         self.head("2. Why it failed")
         self.tell(capsule.headline)
         self.tell(f"{capsule.completeness.present} of {capsule.completeness.total} pieces of evidence were captured.")
-        return capsule
 
-    def prepare(self, run_id: str, capsule: Capsule) -> RecoveryPreparation:
+    def prepare(self, run_id: str) -> RecoveryPreparation:
         """Seal contract and plan, and show them in short."""
         import watcherml
         from watcherml.report import terms
