@@ -23,6 +23,7 @@ from watcherml.planning.plan import approval_ids, automatic_ids
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.recorder import ids
+from watcherml.recorder.redact import redact_text
 from watcherml.sealed.fields import CampaignId
 from watcherml.sealed.record import checked
 from watcherml.sealed.shown import Shown
@@ -84,10 +85,12 @@ class RecoveryPreparation(Shown):
     def authorize(self, proposal_id: str, *, approved_by: str, reason: str) -> Authorization:
         """Put one person's approval on record, bound to this plan's and that proposal's digest, and return it.
 
-        Raises ``NotFound`` for another proposal, ``InvalidValue`` for an empty name or reason.
+        Secrets in name and reason are redacted. Raises ``NotFound`` for another proposal, ``InvalidValue`` for an empty
+        name or reason.
         """
         now = self.storage.clock()
-        given = authorize(self.plan, proposal_id, approved_by=approved_by, reason=reason, now=now)
+        who, why = (redact_text(text) if isinstance(text, str) else text for text in (approved_by, reason))
+        given = authorize(self.plan, proposal_id, approved_by=who, reason=why, now=now)
         self.storage.audit.put_record(given.digest, given.KIND, given.to_json(), now)
         return given
 

@@ -17,6 +17,7 @@ from typing import Any
 from watcherml.api.belongings import column, going_on, has_supervisor, of_campaigns, of_run, old_runs, trial_data
 from watcherml.errors import CampaignError, InvalidValue, NotFound, StoreError
 from watcherml.platform import exclusive_lock
+from watcherml.recorder.redact import redact_text
 from watcherml.store import removal as rows
 from watcherml.store.removal import Deletion, Gone, Measure, Removal
 from watcherml.store.storage import Storage
@@ -137,10 +138,11 @@ def plan_prune(
 def carry_out(planned: Planned, *, by: str = "", reason: str = "", storage: Where = None) -> Removed:
     """Delete what was planned in one transaction, then its files, and give the space back.
 
-    ``by`` is who deletes, by default the user of this process. Raises ``RunError`` or ``CampaignError``, and changes
-    nothing, where a run or campaign has started meanwhile.
+    ``by`` is who deletes, by default the user of this process; secrets in it and in ``reason`` are redacted. Raises
+    ``RunError`` or ``CampaignError``, and changes nothing, where a run or campaign has started meanwhile.
     """
     where = _opened(storage)
+    by, reason = redact_text(by), redact_text(reason)
     before = rows.database_bytes(where.database)
     removal, deletion = planned.removal, None
     if not planned.empty:

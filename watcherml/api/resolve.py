@@ -43,7 +43,7 @@ def resolve(
     reopen: bool = False,
     storage: Storage | str | os.PathLike[str] | None = None,
 ) -> Resolved:
-    """Mark the failure of a run as resolved, or open it again; secrets in the note are redacted.
+    """Mark the failure of a run as resolved, or open it again; secrets in name and note are redacted.
 
     A failure that is marked already stays as it is marked: ``reopen`` takes the mark away first. ``by`` is a name of at
     most 400 characters, by default the user of this process, ``note`` at most 2,000 characters. Raises ``NotFound`` for
@@ -51,7 +51,7 @@ def resolve(
     for a store that cannot be written.
     """
     where = storage if isinstance(storage, Storage) else Storage(storage)
-    who = checked(Name, by.strip() if by else this_user(), "--by")
+    who = redact_text(checked(Name, by.strip() if by else this_user(), "--by"))
     told = redact_text(checked(Line, note, "--note").strip())
     before = resolution.resolution(where, run_id)
     if reopen == (before.at is None):

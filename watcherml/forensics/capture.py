@@ -56,7 +56,7 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
         traceback=_traceback(error),
         phase=phase,
         step=run.last_step,
-        where=_where(error)[:2000],
+        where=redact.redact_text(_where(error))[:2000],
     )
     evidence = _evidence(run, device, history, error, origin, measured)
     diagnosis = citing(diagnosis, {one.id for one in evidence if one.status == "present"})
@@ -262,7 +262,8 @@ def _attribute(error: BaseException, name: str) -> int | None:
 
 
 def _type_name(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")[:2000]
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    return redact.redact_text(name)[:2000]
 
 
 def _where(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watcherml.errors import NotFound, NotOnRecord
+from watcherml.errors import InvalidRecord, NotFound, NotOnRecord
 from watcherml.store import resolution
 from watcherml.store.database import Database
 from watcherml.store.runs import Row, where
@@ -78,13 +78,13 @@ class Audit:
             return _event(connection, campaign_id, kind, body, at)
 
     def events(self, campaign_id: str, after: int = 0) -> list[Row]:
-        """Return the events with a number above ``after``, in order, bodies decoded."""
+        """Return the events with a number above ``after``, bodies decoded; ``InvalidRecord`` for a damaged one."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT seq, at, type, body FROM events WHERE campaign_id = ? AND seq > ? ORDER BY seq",
                 (campaign_id, after),
             ).fetchall()
-        return [{"seq": row[0], "at": row[1], "type": row[2], "body": json.loads(row[3])} for row in rows]
+        return [{"seq": row[0], "at": row[1], "type": row[2], "body": _body(campaign_id, row)} for row in rows]
 
     def start_trial(self, trial: Row, request: tuple[str, str, str], body: Mapping[str, Any]) -> None:
         """Put a trial's request (digest, kind, document) and its start on record, in one transaction."""
@@ -188,6 +188,16 @@ class Audit:
         if row is None:
             raise NotFound(f"no finished trial {trial_id[:100]!r}")
         return str(row[0]), str(row[1])
+
+
+def _body(campaign_id: str, row: Sequence[Any]) -> dict[str, Any]:
+    try:
+        found = json.loads(row[3])
+    except ValueError as error:  # bytes that are no UTF-8 too
+        found = error
+    if isinstance(found, dict):
+        return found
+    raise InvalidRecord(f"event {row[0]} of campaign {campaign_id}", expected="a JSON object", got=f"{row[3]!r:.80}")
 
 
 def _put(connection: Any, digest: str, kind: str, document: str, at: float, campaign_id: str | None) -> None:

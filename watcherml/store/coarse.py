@@ -1,4 +1,4 @@
-"""The shape of metrics that are too long to be looked at point by point, in one pass over a run's own rows.
+"""The shape of metrics that are too long to be looked at point by point, in plain passes over a run's own rows.
 
 A stretch of a run is a span of row numbers, so that SQLite neither sorts nor numbers a million rows: of every metric in
 it the lowest and the highest value stay and a NaN is noted. Where in its stretch a value stood is not kept, so this is
@@ -17,6 +17,11 @@ _SPANS = "SELECT source_id, first_point, last_point FROM metric_ranges WHERE run
 _STRETCH = """
 SELECT key, MIN(value), MAX(value), COUNT(*) - COUNT(value), MAX(point) FROM metrics
 WHERE point BETWEEN ? AND ? GROUP BY key"""
+# GROUP BY sorts the stretch, which takes as long as three or four plain passes over it.
+_OF_ONE = """
+SELECT MIN(value), MAX(value), COUNT(*) - COUNT(value), MAX(point) FROM metrics
+WHERE point BETWEEN ? AND ? AND key = ?"""
+_FEW = 3
 _PLACE = "SELECT step, at, value FROM metrics WHERE point = ?"
 
 
@@ -41,12 +46,15 @@ def coarse(connection: sqlite3.Connection, run_id: str, names: Sequence[str], st
         )
         if row[2] in set(names)
     }
+    keys: dict[int, list[int]] = {}
+    for source, key in known:
+        keys.setdefault(source, []).append(key)
     size = max(1, -(-sum(last - first + 1 for _, first, last in spans) // stretches))
     found: list[Row] = []
     ends: dict[str, int] = {}
     for source, first, last in _cut(spans, size):
         begin, end = connection.execute(_PLACE, (first,)).fetchone(), connection.execute(_PLACE, (last,)).fetchone()
-        for key, low, high, odd, final in connection.execute(_STRETCH, (first, last)):
+        for key, low, high, odd, final in _extremes(connection, keys.get(source, []), first, last):
             name = known.get((source, key))
             if name is None:
                 continue
@@ -57,6 +65,17 @@ def coarse(connection: sqlite3.Connection, run_id: str, names: Sequence[str], st
         place = connection.execute(_PLACE, (point,)).fetchone()
         found.append(_row(name, place, _NAN if place[2] is None else place[2]))
     return found
+
+
+def _extremes(connection: sqlite3.Connection, keys: Sequence[int], first: int, last: int) -> Iterator[Sequence[Any]]:
+    """Yield key, lowest, highest, number of NaN and last point of each metric in a stretch, of ``keys`` at least."""
+    if len(keys) > _FEW:
+        yield from connection.execute(_STRETCH, (first, last))
+        return
+    for key in keys:
+        row = connection.execute(_OF_ONE, (first, last, key)).fetchone()
+        if row[-1] is not None:
+            yield (key, *row)
 
 
 def _cut(spans: Sequence[Sequence[int]], size: int) -> Iterator[tuple[int, int, int]]:

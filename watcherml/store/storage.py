@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Who reads waits no longer than this for what would only make the answer newer.
 _READER_SECONDS = 1.0
+# Who asks again and again keeps no writer waiting where readers lock the store; what ended is seen after this.
+_SETTLED_SECONDS = 1.0
 
 
 class Storage:
@@ -45,6 +47,7 @@ class Storage:
         self.alive = alive or _is_alive
         self.database = Database(self.path)
         self.runs = Runs(self.database)
+        self._settled_at = float("-inf")
 
     # These parts are imported on first use, so that a plain listing of runs starts without them.
     @cached_property
@@ -90,6 +93,7 @@ class Storage:
         Otherwise leave it as it is: somebody who only wants to read is not kept from it by a full disk, nor for long by
         a lock.
         """
+        self._settled_at = time.monotonic()
         if self.writable and not self.database.reads_copy:
             try:
                 with Patience(_READER_SECONDS).used():
@@ -120,6 +124,12 @@ class Storage:
                 self.runs.take_endings()
             self._see_endings()
 
+    def _settle_again(self) -> None:
+        if time.monotonic() - self._settled_at > _SETTLED_SECONDS:
+            self.settle()
+        else:
+            self.take_endings()
+
     def _see_endings(self) -> None:
         if self.runs.endings_wait:  # the store does not take them now
             self.database.read_copy()
@@ -127,9 +137,9 @@ class Storage:
     def get_run(self, run_id: str) -> Row:
         """Return one run as a plain dict (config, facts, status, times in seconds since 1970).
 
-        Raises ``NotFound`` for an unknown id.
+        A run whose process is gone is ended first, if the store can be written. Raises ``NotFound`` for an unknown id.
         """
-        self.take_endings()
+        self._settle_again()
         return self.runs.get(run_id)
 
     def get_capsule(self, run_id: str) -> dict[str, Any]:
@@ -141,8 +151,11 @@ class Storage:
     def list_runs(
         self, project: str | None = None, status: str | None = None, limit: int = 100, *, trials: bool = False
     ) -> list[Row]:
-        """Return recorded runs, newest first; those of recovery trials only with ``trials``."""
-        self.take_endings()
+        """Return recorded runs, newest first; those of recovery trials only with ``trials``.
+
+        Runs whose process is gone are ended first, if the store can be written.
+        """
+        self._settle_again()
         return self.runs.listing(project=project, status=status, role=None if trials else "user", limit=limit)
 
     def get_metrics(
