@@ -210,3 +210,11 @@ def test_every_row_says_why_and_every_area_ends_with_a_row_for_the_rest():
     for area in AREAS:
         last = [row for row in ROWS if row.areas == area][-1]
         assert not last.words.pattern, area
+
+
+def test_two_starts_of_a_kernel_are_no_other_command():
+    kernel = [
+        replace(BASE, facts={**FACTS, "argv": ["/env/ipykernel_launcher.py", "-f", f"/run/kernel-{one}.json"]})
+        for one in (1, 2)
+    ]
+    assert found(*kernel) == {}

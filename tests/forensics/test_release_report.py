@@ -120,3 +120,13 @@ def test_workspaces_of_libraries_are_not_taken_for_a_mystery(monkeypatch):
     held[0] = 2**28
     told = release_frames(failure(fail), shell()).sentence
     assert "Of the CUDA memory in use, at least 256.00 MiB is in no tensor that a name leads to." in told
+
+
+def test_a_stack_that_went_before_is_not_said_to_be_kept():
+    def step():
+        raise RuntimeError("CUDA out of memory.")
+
+    error = failure(step)
+    release_frames(error, shell())
+    again = release_frames(error, shell(), keep_stack=True)
+    assert (again.frames_cleared, again.stack_kept) == (0, False) and "the stack is gone" in again.sentence

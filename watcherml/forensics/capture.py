@@ -12,6 +12,7 @@ from watcherml.forensics.capsule import Capsule, Completeness, Diagnosis, Failur
 from watcherml.forensics.causes.diagnose import citing, diagnose, not_memory
 from watcherml.forensics.classify import Classification, classify_exception
 from watcherml.forensics.evidence import NAMES, Evidence, missing, present
+from watcherml.forensics.matching import ask
 from watcherml.forensics.measured import Measured, measure, training_facts
 from watcherml.forensics.modules import batch_norm_modules
 from watcherml.forensics.oom_message import OomMessage, parse
@@ -20,6 +21,7 @@ from watcherml.forensics.phases import phase_of_exception
 from watcherml.forensics.seen import frame_tensors
 from watcherml.forensics.text import amount
 from watcherml.recorder import framework, host_memory, machine, redact
+from watcherml.recorder.life import name_of
 from watcherml.recorder.run import Run
 from watcherml.sealed.device import Device
 
@@ -77,7 +79,13 @@ def capture(run: Run, error: BaseException, history: History | None = None) -> C
 
 def _traceback(error: BaseException) -> str:
     # Cut before secrets are looked for, which takes its time in megabytes, and again after.
-    text = "".join(traceback.format_exception(error))[-2 * _MOST_TEXT :]
+    try:
+        text = "".join(traceback.format_exception(error))[-2 * _MOST_TEXT :]
+    except Exception:  # noqa: BLE001 - a class that does not tell its name; its frames and its words are left
+        told = "".join(traceback.format_tb(error.__traceback__))
+        text = f"Traceback (most recent call last):\n{told}{_type_name(error)}: {exception_text(error)}\n"[
+            -2 * _MOST_TEXT :
+        ]
     return redact.redact_text(_printable(text))[-_MOST_TEXT:]
 
 
@@ -262,8 +270,10 @@ def _attribute(error: BaseException, name: str) -> int | None:
 
 
 def _type_name(error: BaseException) -> str:
-    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-    return redact.redact_text(name)[:2000]
+    kind = type(error)
+    module, name = ask(kind, "__module__"), ask(kind, "__qualname__") or name_of(kind)  # the metaclass may be anybody's
+    told = f"{module}.{name}" if isinstance(module, str) else name
+    return redact.redact_text(told.removeprefix("builtins."))[:2000]
 
 
 def _where(error: BaseException) -> str:

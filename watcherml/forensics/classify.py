@@ -26,6 +26,7 @@ from watcherml.forensics.embedded import Link, Told, read_traceback, split_messa
 from watcherml.forensics.matching import FailureClass, Match, ask, clean, first_match, type_names
 from watcherml.forensics.oom_message import SIMULATED_LABEL
 from watcherml.forensics.rules import RULES, RULES_VERSION, SIMULATED
+from watcherml.recorder.life import name_of
 from watcherml.sealed.fields import Bound, Text
 from watcherml.sealed.record import Record
 
@@ -145,7 +146,9 @@ def _judge_exception(exc: BaseException, seen: set[int], depth: int) -> Match | 
     members = list(_members(exc, seen, depth))
     if members:  # a device's memory speaks for the group, else its first member that a rule knows
         return min(members, key=lambda match: (match.rule.weak, not match.is_device_oom))
-    bases = tuple(_type_name(base) for base in type(exc).__mro__ if issubclass(base, BaseException))
+    bases = tuple(
+        _type_name(base) for base in type.__dict__["__mro__"].__get__(type(exc)) if issubclass(base, BaseException)
+    )
     own = _judge((name, *bases), message, _frames(exc.__traceback__))
     return own or _judge_notes(exc, name)
 
@@ -191,7 +194,7 @@ def _frames(traceback: TracebackType | None) -> str:
 
 
 def _type_name(kind: type) -> str:
-    module, name = ask(kind, "__module__"), kind.__qualname__
+    module, name = ask(kind, "__module__"), ask(kind, "__qualname__") or name_of(kind)
     return name if module in ("builtins", None) or not isinstance(module, str) else f"{module}.{name}"
 
 

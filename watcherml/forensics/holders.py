@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from watcherml.forensics.matching import clean
+from watcherml.forensics.matching import ask, clean
+from watcherml.recorder.life import name_of
 from watcherml.sealed.fields import ByteCount, Line, Name
 from watcherml.sealed.record import Record
 
@@ -198,7 +199,7 @@ class _Walk:
                 return list(itertools.islice(_held(value), self.allowance))
             if issubclass(kind, type) and _is_the_persons(value):
                 return list(_attributes_of_class(value).values())
-            if issubclass(kind, _CLOSED) or str(kind.__module__).partition(".")[0] in _FOREIGN:
+            if issubclass(kind, _CLOSED) or str(ask(kind, "__module__")).partition(".")[0] in _FOREIGN:
                 return []
             return list(itertools.islice(_attributes(value), self.allowance))
         except (AttributeError, RuntimeError, TypeError):  # changed by another thread meanwhile
@@ -213,7 +214,7 @@ def _attributes(value: Any) -> Iterator[Any]:
         attributes = None
     if type(attributes) is dict:
         yield from attributes.values()
-    if attributes is None or type(value).__module__ in _IN_C:
+    if attributes is None or ask(type(value), "__module__") in _IN_C:
         for one in gc.get_referents(value):
             if not _is_a(one, _CLOSED):
                 yield one
@@ -294,7 +295,7 @@ def _at_rest(referents: list[Any], frame: types.FrameType | None) -> Iterator[An
 
 def _describe(value: Any, pieces: int, graph: bool) -> str:
     walk = _Walk()
-    kind = "class" if _is_a(value, (type,)) else type(value).__name__
+    kind = "class" if _is_a(value, (type,)) else name_of(type(value))
     if walk._is(value, "torch", "Tensor"):
         kept = f", with its {GRAPH}" if value.grad_fn is not None else ""
         return f"{str(value.dtype).removeprefix('torch.')} tensor {tuple(value.shape)} on {value.device}{kept}"

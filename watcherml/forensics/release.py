@@ -28,6 +28,7 @@ from watcherml.forensics.holders import GRAPH, Holder, holders_of
 from watcherml.forensics.holders import holders as holders
 from watcherml.forensics.matching import ask
 from watcherml.recorder.framework import cuda_in_use
+from watcherml.recorder.life import name_of
 from watcherml.sealed.fields import ByteCount, Count, Items, Line
 from watcherml.sealed.record import Record
 from watcherml.simulated import active
@@ -93,6 +94,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     reached = _reached(exc, shell)
     count = len(reached)
     frames = [frame for one in reached for frame in _frames(one.__traceback__)]
+    keep_stack = keep_stack and bool(frames)  # one that went before cannot be kept
     suspended = _suspended(frames)
     cleared, left = _clear(frames, suspended)
     left += [one for error in reached for one in _with_the_exception(error)]
@@ -205,7 +207,7 @@ def _clear(frames: Iterable[FrameType], suspended: Mapping[int, Any]) -> tuple[i
 
 def _with_the_exception(error: BaseException) -> Iterator[_Left]:
     """Yield what an exception holds in attributes and arguments: they stay for as long as somebody keeps it."""
-    kind, args, attributes = type(error).__name__, ask(error, "args"), ask(error, "__dict__")
+    kind, args, attributes = name_of(type(error)), ask(error, "args"), ask(error, "__dict__")
     if isinstance(args, tuple):
         yield from _weak({f"{kind}.args[{number}]": value for number, value in enumerate(args)})
     if type(attributes) is dict:

@@ -25,6 +25,7 @@ _STATES: dict[str, int] = {
 }  # fmt: skip
 _MORE_STATES = ("amsgrad", "momentum", "centered")
 _MOMENTUM_IS_STATE = {"SGD", "RMSprop"}
+_MRO, _SPACE = type.__dict__["__mro__"], type.__dict__["__dict__"]
 
 
 @dataclass
@@ -138,7 +139,8 @@ def _attributes(owner: Any) -> list[Any]:
     if issubclass(kind, (type, ModuleType, dict)):
         return []
     # A proxy's class has a descriptor of its own under this name, which is the user's code.
-    place = next((one.__dict__["__dict__"] for one in kind.__mro__ if "__dict__" in one.__dict__), None)
+    spaces = map(_SPACE.__get__, _MRO.__get__(kind))  # past the metaclass, which may be anybody's too
+    place = next((one["__dict__"] for one in spaces if "__dict__" in one), None)
     held = place.__get__(owner) if type(place) is GetSetDescriptorType else None
     return list(held.values()) if type(held) is dict else []
 

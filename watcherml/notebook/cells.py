@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from watcherml.notebook.bindings import Ran
+from watcherml.recorder.life import name_of
 from watcherml.recorder.redact import redact_text
 from watcherml.store.storage import Storage
 
@@ -69,7 +70,7 @@ class Ending:
             words = ""
         message = _storable(redact_text(words[: 10 * _MAX_MESSAGE])[:_MAX_MESSAGE])
         interrupted = isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
-        return cls("interrupted" if interrupted else "error", type(error).__name__[:200], message)
+        return cls("interrupted" if interrupted else "error", name_of(type(error))[:200], message)
 
 
 class CellHistory:

@@ -12,6 +12,7 @@ from watcherml.errors import StoreError
 from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.capture import OOM_CLASSES
 from watcherml.forensics.classify import Classification, classify_exception
+from watcherml.forensics.matching import ask
 from watcherml.forensics.release import Release, release_frames
 from watcherml.notebook.panels.base import notice
 from watcherml.notebook.panels.failure import failure_page
@@ -88,7 +89,7 @@ def is_no_failure(error: BaseException) -> bool:
     # IPython's own errors are misused magics; a person's interruption is no failure of the training.
     if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError, SystemExit, GeneratorExit)):
         return True
-    return str(type(error).__module__).partition(".")[0] == "IPython"  # a person's class may say anything there
+    return str(ask(type(error), "__module__")).partition(".")[0] == "IPython"  # a person's class may say anything there
 
 
 def is_about_memory(found: Classification) -> bool:

@@ -9,21 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watcherml.api import data
-from watcherml.api.recover import Campaign
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.errors import CampaignError
 from watcherml.notebook import body
 from watcherml.notebook.names import Completed, complete
+from watcherml.notebook.others import going_on
 from watcherml.options import Parser
 from watcherml.platform import expanded
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
-
-_MOST_CAMPAIGNS = 20
-_COMES_UP_SECONDS = 120.0  # several times what a supervising process is given to start
 
 
 @dataclass(frozen=True)
@@ -79,12 +75,7 @@ def _refuse_in_use(path: Path, source: str, storage: Storage) -> None:
     """A running campaign's trials must find the code that was sealed; another body would break all of them."""
     if body.present(path) in (None, body.marked(source).encode()):
         return
-    for row in data.campaigns(storage, limit=_MOST_CAMPAIGNS):
-        # One that was prepared and never got its process would keep the file for ever.
-        waits = row["lifecycle"] == "prepared" and abs(storage.clock() - row["created_at"]) < _COMES_UP_SECONDS
-        if row["lifecycle"] != "running" and not waits:
-            continue
-        campaign = Campaign(row["campaign_id"], storage)
+    for campaign in going_on(storage):
         entrypoint, settings = campaign.plan.contract.entrypoint, campaign.events()[0]["body"]
         folder = Path(settings.get("project_root", "")) / entrypoint.working_directory
         if entrypoint.module == path.stem and folder.resolve() == path.parent.resolve():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from watcherml.api.recover import Campaign, RecoveryPreparation, new_campaign_id, start_recovery
 from watcherml.api.result import RecoveryResult
 from watcherml.errors import CampaignError, InvalidValue, NotFound, StoreError
+from watcherml.notebook import others
 from watcherml.notebook.panels import base
+from watcherml.notebook.panels.held import Held
 from watcherml.notebook.panels.plan_view import PlanView
 from watcherml.notebook.panels.progress import ProgressPanel
 from watcherml.notebook.spec import RecoverySpec
@@ -23,20 +25,6 @@ from watcherml.report.units import plural
 
 _MOST_SUGGESTED = 6  # guards that a field offers: more of them is no choice any more
 _UNSAID = ("the notebook", "left out")  # a rejection without a name and a reason
-
-
-class Held(Protocol):
-    """Memory of a failed cell that this kernel may still hold, see ``watcherml.notebook.held``."""
-
-    @property
-    def releasable(self) -> bool:
-        """Whether ``free`` would give something back."""
-
-    def words(self) -> str:
-        """Return what is held; empty if nothing is known to be."""
-
-    def free(self) -> str:
-        """Give it back and say how much that was."""
 
 
 Notes = Callable[[RecoverySpec], Iterable[str]]
@@ -241,12 +229,13 @@ class PlanPanel(base.Panel):
     def start(self) -> ProgressPanel:
         """Start the campaign and return its progress at once; starting again returns the same.
 
-        Raises ``CampaignError`` if nothing may run.
+        Raises ``CampaignError`` if nothing may run, or while another campaign of the same run goes on.
         """
         with self._lock:
             if self.progress is None:
                 self._require_open()
                 self._check_start()
+                others.refuse_second(self.preparation)
                 options = {"campaign_id": new_campaign_id(self.preparation), **self._options}
                 try:
                     campaign = start_recovery(
@@ -285,7 +274,8 @@ class PlanPanel(base.Panel):
         if working is not None:
             working.join()
         if self.progress is None:
-            raise CampaignError("the campaign was not started", remedy=f"Call {self.name}.start() first.")
+            raise CampaignError("the campaign was not started",
+                                remedy=others.note(self.preparation) or f"Call {self.name}.start() first.")  # fmt: skip
         return self.progress
 
     def _check_start(self) -> None:
@@ -321,9 +311,10 @@ class PlanPanel(base.Panel):
         return "".join(base.notice_html(note, "warn") for note in self._noted())
 
     def _noted(self) -> list[str]:
+        goes_on = [one for one in (others.note(self.preparation),) if one]
         if not callable(self._notes):
-            return list(self._notes)
-        return [] if self.spec is None else list(self._notes(self.spec))
+            return [*goes_on, *self._notes]
+        return goes_on if self.spec is None else [*goes_on, *self._notes(self.spec)]
 
     def states(self) -> dict[str, terms.State]:
         """Return where each proposal stands, by its id."""
