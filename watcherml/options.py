@@ -182,8 +182,13 @@ def add_code_flags(group: argparse._ActionsContainer) -> None:
     group.add_argument("--python-executable", metavar="PATH", help="interpreter of the trials (default: this one)")
 
 
-def requirements(values: argparse.Namespace, default_steps: int | None = None) -> VerificationRequirements:
-    """Return what the flags require; ``UsageError`` if no progress was named and none can be inferred."""
+def requirements(
+    values: argparse.Namespace, default_steps: int | None = None, elsewhere: str = ""
+) -> VerificationRequirements:
+    """Return what the flags require; ``UsageError`` if no progress was named and none can be inferred.
+
+    ``elsewhere`` is what ``steps_below`` found: a guess for a person to confirm, and never taken by itself.
+    """
     from watcherml.contract.contract import VerificationRequirements
     from watcherml.contract.guards import parse_guard
     from watcherml.contract.identity import WorkloadIdentity
@@ -194,7 +199,9 @@ def requirements(values: argparse.Namespace, default_steps: int | None = None) -
             "--minimum-progress-steps",
             expected="the optimizer steps that a full run makes",
             got="nothing",
-            remedy="Give the number, or record training_steps in the run's configuration.",
+            remedy=f"If {elsewhere} counts them, give that number."
+            if elsewhere
+            else "Give the number, or record training_steps in the run's configuration.",
         )
     gib = values.max_peak_vram_gib
     if gib is not None and not 0 < gib < 1e6:  # also refuses NaN
@@ -293,10 +300,26 @@ def read_declarations(path: str) -> dict[str, Any]:
     return found
 
 
+_DEEPEST_SECTION = 8
+_STEPS = ("training_steps", "max_steps", "num_steps", "total_steps", "steps")
+
+
 def steps_of(config: dict[str, Any]) -> int | None:
     """Return the steps a configuration says a full run makes: training_steps, max_steps, num_steps or steps."""
-    for name in ("training_steps", "max_steps", "num_steps", "total_steps", "steps"):
+    for name in _STEPS:
         value = config.get(name)
         if type(value) is int and value > 0:
             return value
     return None
+
+
+def steps_below(config: Any, path: str = "") -> str:
+    """Return the first of those names in a section of a configuration, as ``train.steps = 400``; else an empty text."""
+    for key, value in config.items() if isinstance(config, dict) and path.count(".") < _DEEPEST_SECTION else ():
+        where = f"{path}.{key}" if path else str(key)
+        if path and key in _STEPS and type(value) is int and value > 0:
+            return f"{where} = {value}"
+        found = steps_below(value, where)
+        if found:
+            return found
+    return ""

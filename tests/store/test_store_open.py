@@ -208,3 +208,10 @@ def test_a_failing_block_leaves_nothing_half_written(storage):
             1 / 0  # noqa: B018
     with pytest.raises(NotFound):
         storage.evidence.blob("a")
+
+
+def test_an_empty_gitignore_of_a_project_is_left_as_it_is(tmp_path):
+    (tmp_path / ".gitignore").touch()
+    (tmp_path / "train.py").touch()
+    Storage(tmp_path).create()
+    assert (tmp_path / ".gitignore").read_text() == ""

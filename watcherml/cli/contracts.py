@@ -33,7 +33,7 @@ def prepared(values: argparse.Namespace, storage: Storage) -> RecoveryPreparatio
 
     check_flags(values)
     row = data.run(storage, values.run_id)
-    verification = options.requirements(values, options.steps_of(row["config"]))
+    verification = options.requirements(values, options.steps_of(row["config"]), options.steps_below(row["config"]))
     budget, permissions, rest = options.budget(values), options.permissions(values), options.prepare_options(values)
     return prepare_oom_recovery(
         values.run_id, values.entrypoint, verification, budget, permissions, storage=storage, **rest
@@ -75,7 +75,8 @@ def plan_in_short(
         if one.authority == "approval_required":
             for sentence in (one.expected_effect, *one.cautions):
                 lines += plain.wrap(f"{one.proposal_id}: {sentence}", "    ", "  ")
-    for sentence in (*plan.notes, *terms.success_sentences(plan.contract), *terms.spending_sentences(plan)):
+    told = (*plan.notes, terms.batch_note(plan), *terms.success_sentences(plan.contract))
+    for sentence in filter(None, (*told, *terms.spending_sentences(plan), terms.WRITES_SENTENCE)):
         lines += plain.wrap(sentence, "    ", "  ")
     return plain.finish([*lines, *plain.wrap(f"Plan {plan.digest}", "  ", "  ")])
 

@@ -36,7 +36,9 @@ def why_empty(values: argparse.Namespace, storage: Storage, nouns: str) -> str:
 
     if not storage.exists:
         told = f"No {nouns}: there is no store in {storage.path}."
-        return plain.finish([*plain.wrap(told), *plain.wrap("--data-dir or WATCHERML_DIR names another.")])
+        inside = storage.path / ".watcherml"
+        there = f"There is one in {inside}: name that folder." if inside.is_dir() else ""
+        return plain.finish([*plain.wrap(told), *plain.wrap(there or "--data-dir or WATCHERML_DIR names another.")])
     unknown = None if values.project is None else unknown_project(storage, values.project)
     if unknown is not None:
         return plain.finish(plain.wrap(f"No {nouns}: {unknown}"))

@@ -66,6 +66,27 @@ def write_file(target: str, text: str, flag: str) -> None:
         raise InvalidValue(flag, expected="a file that can be written", got=f"{target}: {error.strerror}") from None
 
 
+def refuse_other_file(target: str | None, flag: str) -> None:
+    """Raise ``InvalidValue`` where a plan would take the place of something that is neither a sealed plan nor empty."""
+    path = None if target is None else expanded(target)
+    if path is None or not path.is_file() or not path.stat().st_size or _is_plan(path):
+        return
+    raise InvalidValue(
+        flag,
+        expected="a name that is free, or an earlier plan to replace",
+        got=f"{target}, which exists and is no plan",
+        remedy="Nothing was prepared. Choose another name.",
+    )
+
+
+def _is_plan(path: Path) -> bool:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("kind") == "recovery-plan"
+
+
 def command_line(values: argparse.Namespace, *words: str) -> str:
     """Return a command that continues here: same program, same store, quoted for a shell."""
     where = ["--data-dir", values.data_dir] if values.data_dir else []

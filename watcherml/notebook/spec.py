@@ -12,7 +12,7 @@ from watcherml.api import data
 from watcherml.api.recover import RecoveryPreparation, prepare_oom_recovery
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.errors import UsageError
-from watcherml.options import budget, permissions, prepare_options, requirements, steps_of
+from watcherml.options import budget, permissions, prepare_options, requirements, steps_below, steps_of
 from watcherml.store.storage import Storage
 
 # What may be changed before a plan is sealed, and the flag that holds it.
@@ -97,7 +97,8 @@ class RecoverySpec:
         )
 
     def _wanted(self) -> tuple[Any, Any, Any, dict[str, Any]]:
-        wanted = requirements(self.flags, self._configured_steps())
+        config = dict(data.run(self.storage, self.run_id)["config"])
+        wanted = requirements(self.flags, steps_of(config), steps_below(config))
         return wanted, budget(self.flags), permissions(self.flags), prepare_options(self.flags)
 
     def _configured_steps(self) -> int | None:

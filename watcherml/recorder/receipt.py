@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from watcherml.recorder.artifacts import REASONS
+from watcherml.recorder.progress import is_watched
 from watcherml.simulated.active import format_bytes
 
 _SEED = re.compile(r"(?i)(?:.*[_.\- ])?(?:seed|random_state)")
@@ -165,9 +168,24 @@ def text(receipt: Mapping[str, Any]) -> str:
 
 def show(receipt: Mapping[str, Any]) -> None:
     """Print the receipt; where the stream cannot spell a character, its escape."""
+    _print("stdout", f"WatcherML recorded this run.\n{text(receipt)}\n")
+
+
+def show_failure(run_id: str, folder: Path, usual: Path) -> None:
+    """Say on a terminal that a failure is on record, and the command that shows it.
+
+    ``folder`` is the store's, ``usual`` the one that a command finds here by itself. A notebook has its panel, and what
+    a program writes into a file or a pipe stays its own.
+    """
+    if "ipykernel" in sys.modules or not is_watched(sys.stderr):
+        return
+    where = "" if folder.resolve() == usual.resolve() else f" --data-dir {shlex.quote(str(folder))}"
+    _print("stderr", f"WatcherML recorded this failure. What was missing and why: watcher{where} inspect {run_id}\n")
+
+
+def _print(name: str, words: str) -> None:
     # Scripts put objects of their own here, often with nothing but write and flush; pythonw has None.
-    stream = getattr(sys, "stdout", None)
-    words = f"WatcherML recorded this run.\n{text(receipt)}\n"
+    stream = getattr(sys, name, None)
     try:
         if stream is None or getattr(stream, "closed", False):
             return

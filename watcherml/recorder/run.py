@@ -19,6 +19,7 @@ from watcherml.recorder.following import Following
 from watcherml.recorder.host_memory import HostWatch
 from watcherml.recorder.numbers import as_number as as_number
 from watcherml.recorder.recording import Recording
+from watcherml.store.database import locate
 from watcherml.store.journal import open_spool
 from watcherml.store.storage import Storage
 
@@ -334,6 +335,12 @@ class Run:
             made = self._recording.briefly(self._recording.receipt)
             if made is not None and not self.quiet:
                 self._safely(lambda: receipts.show(made))
+        elif status == "failed" and self.role == "user" and not self.quiet:
+            self._safely(self._tell_failure)
+
+    def _tell_failure(self) -> None:
+        if self._on_failure is not None and self.storage.exists:
+            receipts.show_failure(self.run_id, self.storage.path, locate())
 
     def _at_exit(self) -> None:
         if self.status == "running" and self._mine:

@@ -57,7 +57,8 @@ def _head(plan: RecoveryPlan, authorized: Collection[str], rejected: Collection[
         " · ",
     )
     notes = [terms.SIMULATED_NOTE] if plan.contract.device.kind == "simulated" else []
-    below = [markup.quiet(markup.shown(note, markup.SENTENCE_LIMIT)) for note in [*notes, *plan.notes]]
+    notes += filter(None, (*plan.notes, terms.batch_note(plan)))
+    below = [markup.quiet(markup.shown(note, markup.SENTENCE_LIMIT)) for note in notes]
     return markup.banner("calm", kicker, markup.escape(terms.plan_headline(plan, authorized, rejected)), *below)
 
 
@@ -149,6 +150,7 @@ def _contract(plan: RecoveryPlan) -> Html:
         ("Permissions", markup.escape(terms.permission_sentence(contract))),
         ("Device", markup.shown(terms.device_sentence(contract.device))),
         ("Runs", markup.mono(terms.entrypoint_sentence(contract), 200)),
+        ("Writes", markup.escape(terms.WRITES_SENTENCE)),
         ("Plan digest", markup.mono(plan.digest)),
     ]
     return markup.section("The contract", markup.pairs(rows))

@@ -191,6 +191,20 @@ def left_out(plan: RecoveryPlan) -> list[tuple[tuple[str, ...], str]]:
     return [(tuple(names), reason) for reason, names in found.items()]
 
 
+def batch_note(plan: RecoveryPlan) -> str:
+    """Return that proposals change the effective batch, and how to name a key that accumulates; else an empty text."""
+    changing = [one.proposal_id for one in plan.proposals if one.effective_batch == "changed"]
+    if not changing:
+        return ""
+    which = f"{changing[0]} changes" if len(changing) == 1 else f"{changing[0]} and {len(changing) - 1} more change"
+    unseen = any(one.capability == "gradient_accumulation_steps" and "no such" in one.reason for one in plan.skipped)
+    hint = (
+        " A key of another name that accumulates is told in a file, --capabilities FILE:"
+        ' {"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}.'
+    )
+    return f"{which} the effective batch.{hint if unseen else ''}"
+
+
 def environment(proposal: Proposal) -> list[tuple[str, str]]:
     """Return the variables a proposal sets in its trials, by name."""
     return sorted(proposal.environment.items())
@@ -200,6 +214,12 @@ def entrypoint_sentence(contract: RecoveryContract) -> str:
     """Return which function is run, and where."""
     target, folder = one_line(contract.entrypoint.target, 160), one_line(contract.entrypoint.working_directory, 160)
     return target if folder in (".", "") else f"{target} in {folder}"
+
+
+WRITES_SENTENCE = (
+    "Each trial saves what the function saves, where it saves it: a checkpoint of yours there is overwritten, and the"
+    " next trial may resume from it."
+)
 
 
 def budget_sentence(plan: RecoveryPlan) -> str:

@@ -20,7 +20,7 @@ def text_plan(
     lines = [plain.bold(line, color) for line in plain.wrap(terms.plan_headline(plan, authorized, rejected))]
     if plan.contract.device.kind == "simulated":
         lines += plain.wrap(terms.SIMULATED_NOTE)
-    for note in plan.notes:
+    for note in filter(None, (*plan.notes, terms.batch_note(plan))):
         lines += plain.wrap(note)
     lines += [
         "",
@@ -68,6 +68,7 @@ def _contract(plan: RecoveryPlan) -> list[str]:
         *plain.pair("Permissions", terms.permission_sentence(contract)),
         *plain.pair("Device", terms.device_sentence(contract.device)),
         *plain.pair("Runs", terms.entrypoint_sentence(contract)),
+        *plain.pair("Writes", terms.WRITES_SENTENCE),
     ]
 
 

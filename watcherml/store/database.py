@@ -308,7 +308,7 @@ class Database:
         make_private_dir(self.folder)
         if ours and not ignore.exists():
             ignore.touch(0o600)
-        if ignore.exists() and not ignore.stat().st_size:
+        if ours and ignore.exists() and not ignore.stat().st_size:
             ignore.write_text("*\n")
         if self.path.exists() and not self.path.is_file():  # a folder, or a pipe that nobody writes to
             raise _not_a_store(self.path, what_it_is(self.path))
@@ -362,8 +362,8 @@ class Database:
 
 
 def _holds_only_ours(folder: Path) -> bool:
-    # Journals and notes of ranks may be there first.
-    return {one.name for one in folder.iterdir()} in ({"spool"}, {"ranks"}, {"spool", "ranks"})
+    names = {one.name for one in folder.iterdir() if not one.name.startswith(FILE_NAME)}
+    return bool(names) and names <= {"spool", "ranks", ".gitignore"}  # journals and notes of ranks may come first
 
 
 def explain(error: sqlite3.DatabaseError | UnicodeDecodeError, path: Path) -> StoreError:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from watcherml.store.older import CLAIMED
-from watcherml.store.runs import where
+from watcherml.store.runs import COUNTED, where, with_counted_peak
 
 Row = dict[str, Any]
 # How a list of campaigns can be cut; ``unfinished`` are those without a verdict.
@@ -70,10 +70,10 @@ def runs(
     # The page is chosen before the view's sums are made: they look at the samples of each run.
     chosen = f"SELECT run_id FROM runs {clauses} ORDER BY started_at DESC, run_id LIMIT ? OFFSET ?"
     rows = connection.execute(
-        f"SELECT {columns} FROM run_summary WHERE run_id IN ({chosen}) ORDER BY started_at DESC, run_id",
+        f"SELECT {columns}, {COUNTED} FROM run_summary WHERE run_id IN ({chosen}) ORDER BY started_at DESC, run_id",
         (*values, *cut),
     ).fetchall()
-    return Found([dict(row) for row in rows], _count(connection, f"runs {clauses}", values))
+    return Found([with_counted_peak(dict(row)) for row in rows], _count(connection, f"runs {clauses}", values))
 
 
 def projects(connection: sqlite3.Connection, cut: Cut, *, text: str | None = None) -> Found:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 STATUSES = ("running", "success", "failed", "interrupted", "killed")
 _RESTORE = "The store is damaged there: restore it from a copy."
+# Samples are seconds apart; the receipt has the counter's own peak.
+COUNTED = (
+    "(SELECT json_extract(x.receipt, '$.peak_device_bytes') FROM runs x WHERE x.run_id = run_summary.run_id)"
+    " AS counted_peak"
+)
 _JSON_COLUMNS = ("config", "lossy_paths", "redacted_paths", "device", "facts", "receipt")
 
 
@@ -258,10 +263,10 @@ class Runs:
         clauses, values = where(project=project, status=status, role=role)
         with self._database.reading() as connection:
             rows = connection.execute(
-                f"SELECT * FROM run_summary {clauses} ORDER BY started_at DESC, run_id LIMIT ? OFFSET ?",
+                f"SELECT *, {COUNTED} FROM run_summary {clauses} ORDER BY started_at DESC, run_id LIMIT ? OFFSET ?",
                 (*values, limit, offset),
             ).fetchall()
-        return [_decode(row) for row in rows]
+        return [with_counted_peak(_decode(row)) for row in rows]
 
     def metrics(self, run_id: str, names: Sequence[str] | None = None, *, max_points: int | None = None) -> list[Row]:
         """Return metric points (name, step, value, at) in the order they were logged; NaN comes back as NaN.
@@ -357,6 +362,14 @@ def _insert(connection: sqlite3.Connection, table: str, row: Row) -> None:
     from watcherml.store import aside
 
     aside.insert(connection, table, row)
+
+
+def with_counted_peak(row: Row) -> Row:
+    """Return a row of ``run_summary`` with the receipt's peak, where the samples between two peaks saw less."""
+    counted = row.pop("counted_peak")
+    if counted is not None:
+        row["peak_device_bytes"] = max(counted, row["peak_device_bytes"] or 0)
+    return row
 
 
 def _decode(row: sqlite3.Row) -> Row:

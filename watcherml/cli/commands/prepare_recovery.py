@@ -6,7 +6,7 @@ import argparse
 
 from watcherml.cli.console import Console
 from watcherml.cli.contracts import add_flags, prepared
-from watcherml.cli.shared import add_format, as_json, command_line, storage_of, write_file
+from watcherml.cli.shared import add_format, as_json, command_line, refuse_other_file, storage_of, write_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,7 @@ def run(values: argparse.Namespace, console: Console) -> int:
     from watcherml.report.documents import plan_document
     from watcherml.report.text import text_plan
 
+    refuse_other_file(values.out, "--out")
     preparation = prepared(values, storage_of(values))
     if values.out is not None:
         write_file(values.out, preparation.to_json(), "--out")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from watcherml import options
 from watcherml.cli.console import Console
 from watcherml.cli.contracts import add_flags, check_flags, plan_in_short, prepared, refuse_flags_of_a_contract
-from watcherml.cli.shared import add_format, command_line, storage_of, write_file
+from watcherml.cli.shared import add_format, command_line, refuse_other_file, storage_of, write_file
 from watcherml.cli.verdicts import deliver_result
 from watcherml.errors import Declined, NotFound, UsageError
 from watcherml.platform import expanded
@@ -68,6 +68,7 @@ def _check(values: argparse.Namespace) -> None:
         raise UsageError("--entrypoint", expected="MODULE:FUNCTION, for example train_entrypoint:train", got="nothing")
     if values.plan is None:
         check_flags(values)
+    refuse_other_file(values.save_plan, "--save-plan")
     if values.authorize and not (values.approved_by and values.approval_reason):
         raise UsageError("--authorize", expected="--approved-by and --approval-reason beside it", got="not both")
     if values.campaign_id is not None and not _ID.fullmatch(values.campaign_id):
