@@ -95,6 +95,29 @@ def merged_last_batch(device):
         step(model, optimizer, x, y)
 
 
+def summed_losses(device):
+    """One backward for many batches: the graph of each of them waits for it."""
+    model, total = network(depth=4), 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for at, (x, y) in enumerate(device.batches(batches(device, 40, rows=128))):
+        total = total + torch.nn.functional.cross_entropy(model(x), y)
+        if at % 32 == 31:
+            total.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total = 0
+
+
+def evaluation_that_nothing_names(device):
+    """Validation in the open loop of a script: no function, no eval(), no no_grad()."""
+    model, total = network(depth=4), 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in device.batches(batches(device, 6)):
+        step(model, optimizer, x, y)
+    for x, y in device.batches(batches(device, 64)):
+        total = total + torch.nn.functional.cross_entropy(model(x), y)
+
+
 def growing_lengths(device):
     """A curriculum: every batch is longer than the one before, and nothing leaks."""
     model = Recurrent(vocabulary=100)

@@ -31,6 +31,12 @@ STILL = History(**steps(8_000, 0.0, 30), evaluation=(9_000 * MIB,) * 5)
 OWN = static(parameters=1.0, optimizer=0.0)
 BLOCKED = {"allocator_backend": "cudaMallocAsync"}
 
+
+def since_step(grown):
+    """Return readings after batches of one step, each so many MiB above the one before."""
+    return {"since_step": tuple(n * grown * MIB for n in range(9)), "batch_elements": (9,) * 10}
+
+
 # What stands below each judgement is the vector's difference from a full card in forward: 1 GiB asked for, 0.2 free.
 ROWS = {
     "C25": ({"a": 25.0}, None, {}, {"a": None}),
@@ -55,6 +61,12 @@ ROWS = {
         {"gc_freed": 0.0, "history": History(**ENOUGH), "step": 30},
         {"gc_freed": 0.0, "history": History(**steps(4_000, 12.0, 30)), "step": 30},
         {"history": FLAT, "step": 30}, {"history": History(**ENOUGH), "step": 30},
+    ),
+    "C10b": (
+        {"gc_freed": 0.0, "history": History(**since_step(400))},
+        {"gc_freed": 0.0, "history": History(**since_step(40))},
+        {"gc_freed": 0.0, "history": History(since_step=(9_000 * MIB,) * 9, batch_elements=(9,) * 10)},
+        {"gc_freed": 0.0, "history": History(since_step=(9_000 * MIB,) * 2)},
     ),
     "C11": ({"gc_freed": 2.0}, {"gc_freed": 0.4}, {"gc_freed": 0.0}, {}),
     "C12": (

@@ -427,6 +427,23 @@ def wide_evaluation(block, x):
         checkpoint(block, x, use_reentrant=True)
 
 
+class Own(torch.autograd.Function):
+    """torch switches gradients off around its forward, in training too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.repeat(1_000, 1)
+
+
+def own_function(block, x):
+    Own.apply(x)
+
+
+def own_function_without(block, x):
+    with torch.no_grad():
+        block.inner(Own.apply(x))
+
+
 def wide_with_gradients(block, x):
     with torch.no_grad(), torch.enable_grad():
         checkpoint(block, x, use_reentrant=True)
@@ -434,9 +451,12 @@ def wide_with_gradients(block, x):
 
 @pytest.mark.parametrize(
     ("call", "phase"),
-    [(wide_forward, "forward"), (wide_evaluation, "evaluation"), (wide_with_gradients, "forward")],
-)
-def test_a_block_under_reentrant_checkpointing_is_what_is_around_it(call, phase):
+    [
+        (wide_forward, "forward"), (wide_evaluation, "evaluation"), (wide_with_gradients, "forward"),
+        (own_function, "forward"), (own_function_without, "evaluation"),
+    ],
+)  # fmt: skip
+def test_what_switches_gradients_off_on_its_way_forward_is_what_is_around_it(call, phase):
     """The simulated device notes the mode at the refusal, which is off inside the block."""
 
     def refused():

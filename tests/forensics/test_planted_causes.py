@@ -66,6 +66,8 @@ MORE = [
     ("unfrozen_late", 24, ["C15"], []),
     ("averaged_copy", 16, [], ["C12"]),
     ("merged_last_batch", 9, ["C17"], []),
+    ("summed_losses", 10, ["C10b"], []),
+    ("evaluation_that_nothing_names", 10, ["C10b"], []),
     ("growing_lengths", 5, ["C14", "C17"], []),  # the logits of a long batch are a part of it
     ("leak_and_long_batch", 24, ["C10"], ["C17"]),
 ]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from watcherml.forensics import allocator, others
 from watcherml.forensics.capsule import MemoryFacts
 from watcherml.forensics.causes.thresholds import CONTRIBUTES, MATERIAL
-from watcherml.forensics.causes.vector import History, Vector
+from watcherml.forensics.causes.vector import AT_WORK, History, Vector
 from watcherml.forensics.classify import Classification
 from watcherml.forensics.modes import grad_enabled, module_training
 from watcherml.forensics.oom_message import OomMessage
@@ -288,7 +288,8 @@ def worth_collecting(vector: Vector) -> bool:
     if short is None or capacity is None:
         return True
     least = CONTRIBUTES * short.high if short.high > MATERIAL * capacity else MATERIAL * capacity
-    grown = [max(values) - min(values) for values in (vector.history.allocated, vector.history.evaluation) if values]
+    series = (vector.history.allocated, vector.history.evaluation, vector.history.since_step)
+    grown = [max(values) - min(values) for values in series if values]
     held = [vector.at_start or 0, *grown]
     if vector.phase in ("load", "optimizer") and vector.allocated is not None:
         held.append(vector.allocated - (vector.static.total or 0))
@@ -327,6 +328,8 @@ def _history(run: Run, on_device: bool, phase: str) -> History:
         in_step_peak=log.in_step_peak,
         batch_elements=elements,
         evaluation=tuple(log.after_batches.values) if phase == "evaluation" else (),
+        since_step=tuple(log.after_batches.values) if phase in AT_WORK else (),
+        batch_numbers=tuple(log.after_batches.numbers),
     )
 
 
@@ -376,6 +379,7 @@ def training_facts(run: Run, vector: Vector | None) -> dict[str, Any]:
         "allocated_after_step_bytes": list(vector.history.allocated),
         "in_step_peak_bytes": vector.history.in_step_peak,
         "evaluation_allocated_bytes": list(vector.history.evaluation),
+        "allocated_since_step_bytes": list(vector.history.since_step),
         "earlier_out_of_memory": vector.earlier_out_of_memory,
     }
     return found

@@ -40,10 +40,10 @@ def grad_enabled(error: BaseException, found: Frames) -> bool | None:
     """Return torch's gradient mode at the failure; None where nothing shows it.
 
     Reentrant checkpointing switches gradients off for its block on the way forward, because it computes the block
-    again: the mode of the work is that around the checkpoint.
+    again, and torch does for the forward of an ``autograd.Function``: the mode of the work is that around them.
     """
     noted = getattr(error, "grad_enabled", None)
-    around = _around_checkpoint(found)
+    around = _around_own_mode(found)
     if noted is False and around is not None:
         return grad_enabled(_NOTHING_NOTED, around)
     if isinstance(noted, bool):
@@ -57,10 +57,12 @@ def grad_enabled(error: BaseException, found: Frames) -> bool | None:
     return True if _holds_a_graph(found) else None
 
 
-def _around_checkpoint(found: Frames) -> Frames | None:
-    """Return the frames around the outermost checkpoint; None where there is none."""
+def _around_own_mode(found: Frames) -> Frames | None:
+    """Return the frames around the outermost checkpoint or autograd function; None where there is neither."""
     for at, (frame, _) in enumerate(found):
-        if frame.f_code.co_filename.replace("\\", "/").endswith("/torch/utils/checkpoint.py"):
+        file = frame.f_code.co_filename.replace("\\", "/")
+        function = file.endswith("/torch/autograd/function.py") and frame.f_code.co_name == "apply"
+        if function or file.endswith("/torch/utils/checkpoint.py"):
             return found[:at]
     return None
 

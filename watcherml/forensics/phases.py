@@ -119,4 +119,6 @@ def _decisive(file: str, function: str) -> str:
         return "load"
     if file.endswith("/torch/nn/modules/module.py"):
         return "load" if function in _LOAD else "forward" if function == "_call_impl" else ""
+    if file.endswith("/torch/autograd/function.py") and function == "apply":
+        return "forward"  # a Function of the user's own; below the engine it is backward, as any forward work there
     return "forward" if file.endswith(("/torch/nn/functional.py", "/torch/functional.py")) else ""

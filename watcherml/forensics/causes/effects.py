@@ -43,6 +43,7 @@ EFFECTS: dict[str, Effect] = {
     "C9": Effect((), _BATCH, "the memory waits for another stream"),
     "C10": Effect((), (*_BATCH, "gradient_checkpointing", "allocator_configuration"),
                   "memory grows with every step, so this only delays the failure"),
+    "C10b": Effect(),
     "C11": Effect((), _BATCH, "memory is held by reference cycles"),
     "C12": Effect(("precision", "parameter_offload"), (*_BATCH, "gradient_checkpointing", "sequence_length"),
                   "the model alone fills the device before the first batch"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watcherml.forensics.causes.history import even_sizes, trend
+from watcherml.forensics.causes.history import between_steps, even_sizes, trend
 from watcherml.forensics.causes.thresholds import EVALUATION_BATCHES, LEAK_RISING
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.causes.weigh import Finding, excluded, pool, unknown
@@ -23,7 +23,7 @@ def findings(vector: Vector) -> list[Finding]:
 
 def _above(vector: Vector) -> int | None:
     """Return what the evaluation holds above the memory between training steps."""
-    rest = vector.history.allocated[-1] if vector.history.allocated else vector.static.total
+    rest = between_steps(vector)
     return None if rest is None or vector.allocated is None else max(0, vector.allocated - rest)
 
 
@@ -39,7 +39,7 @@ def _outputs(vector: Vector) -> Finding:
     values = vector.history.evaluation
     if vector.evaluation_batches == 0:
         return excluded("C16b", "It failed in the first batch of this evaluation.", 0)
-    seen = trend(tuple(range(len(values))), values)
+    seen = trend(vector.history.numbers, values)
     if seen is None or seen.points < EVALUATION_BATCHES:
         return unknown("C16b", f"Not measured: the memory after {EVALUATION_BATCHES} or more batches of evaluation.")
     growth = max(0, seen.growth)

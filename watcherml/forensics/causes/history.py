@@ -1,14 +1,16 @@
-"""C10, C11: what grew from step to step, and whether a garbage collection gives it back."""
+"""C10, C10b, C11: what grew from step to step or batch to batch, and whether a garbage collection gives it back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
 from watcherml.forensics.causes.thresholds import (
+    EVALUATION_BATCHES,
     EVEN,
     GROWN,
+    GROWTH_POINTS,
     LEAK_COLLECTED,
     LEAK_POINTS,
     LEAK_RISING,
@@ -34,7 +36,7 @@ class Trend:
 
 def findings(vector: Vector) -> list[Finding]:
     """Return what the memory between steps says."""
-    return [_leak(vector), _cycles(vector)]
+    return [_leak(vector), _batches(vector), _cycles(vector)]
 
 
 def trend(steps: tuple[int, ...], values: tuple[int, ...]) -> Trend | None:
@@ -83,11 +85,52 @@ def _leak(vector: Vector) -> Finding:
     growth = max(0, seen.growth)
     words = f"memory grew by {amount(max(0, int(seen.slope)))} a step, {amount(growth)} in {seen.points} measured steps"
     if seen.points < LEAK_POINTS and weigh(vector, growth) != "small":
-        return unknown("C10", f"In so few steps ({seen.points}) a leak cannot be told; {words}.", growth)
+        found = unknown("C10", f"In so few steps ({seen.points}) a leak cannot be told; {words}.", growth)
+        grows = seen.points >= GROWTH_POINTS and weigh(vector, growth) == "enough"
+        return replace(found, candidate=grows and _piles_up(vector, seen)[0] is not False)
     holds, against = _is_leak(vector, seen)
     lacking = "that the batches are of even size, or what a garbage collection gives back"
     return pool(vector, "C10", growth, holds=holds, lacking=lacking, against=against, otherwise="contributing",
                 held=words)  # fmt: skip
+
+
+def between_steps(vector: Vector) -> int | None:
+    """Return what lies on the device between two steps: after the last one, else the model's own bytes.
+
+    Steps that were not read after the last reading add what a step adds, where the memory grows with them.
+    """
+    steps, values = vector.history.steps, vector.history.allocated
+    if not values:
+        return vector.static.total
+    seen = trend(steps, values)
+    if seen is None or seen.points < LEAK_POINTS or seen.rising < LEAK_RISING or vector.step is None:
+        return values[-1]
+    return values[-1] + int(max(0.0, seen.slope) * max(0, vector.step - steps[-1]))
+
+
+def _batches(vector: Vector) -> Finding:
+    """Losses that are summed before one backward, or an evaluation that nothing shows to be one."""
+    if vector.phase == "unknown":
+        return unknown("C10b", "Not measured: in which part of the step it failed.")
+    if not vector.at_work:
+        return excluded("C10b", f"It failed in {vector.phase}.")
+    values = vector.history.since_step
+    if vector.evaluation_batches is not None and vector.evaluation_batches < 1:
+        return excluded("C10b", "It failed in the first batch after an optimizer step.", 0)
+    seen = trend(vector.history.numbers, values)
+    if seen is None or seen.points < EVALUATION_BATCHES:
+        return unknown("C10b", f"Not measured: the memory after {EVALUATION_BATCHES} or more batches of one step.")
+    growth = max(0, seen.growth)
+    words = (
+        f"{amount(max(0, int(seen.slope)))} of each batch were kept, {amount(growth)} in"
+        f" {vector.history.numbers[-1]} batches without an optimizer step"
+    )
+    even = even_sizes(vector.history.batch_elements[-(vector.history.numbers[-1] + 1) :])
+    collected = vector.gc_freed is not None and vector.gc_freed >= LEAK_COLLECTED * growth
+    holds = False if seen.rising < LEAK_RISING or even is False or collected else even
+    against = "the batches grew too, or memory came back between them"
+    return pool(vector, "C10b", growth, holds=holds, held=words, lacking="that the batches are of even size",
+                against=against)  # fmt: skip
 
 
 def _is_leak(vector: Vector, seen: Trend) -> tuple[bool | None, str]:

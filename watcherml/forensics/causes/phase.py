@@ -7,7 +7,7 @@ from math import ceil
 from statistics import median
 
 from watcherml.forensics.causes import evaluation
-from watcherml.forensics.causes.history import even_sizes, trend
+from watcherml.forensics.causes.history import between_steps, even_sizes, trend
 from watcherml.forensics.causes.thresholds import (
     CHECKPOINTING_SAVES,
     FLAT,
@@ -37,13 +37,6 @@ def findings(vector: Vector) -> list[Finding]:
 
 def _matches(vector: Vector, words: re.Pattern[str]) -> bool:
     return any(words.search(file) or words.search(function) for file, function in vector.frames)
-
-
-def between_steps(vector: Vector) -> int | None:
-    """Return what lies on the device between two steps: after the last one, else the model's own bytes."""
-    if vector.history.allocated:
-        return vector.history.allocated[-1]
-    return vector.static.total
 
 
 def _first_step(vector: Vector) -> Finding:

@@ -67,4 +67,6 @@ def _history(held: History) -> History:
         in_step_peak=peak if peak is None or _is_count(peak) else None,
         batch_elements=held.batch_elements if all(map(_is_count, held.batch_elements)) else (),
         evaluation=held.evaluation if all(map(_is_count, held.evaluation)) else (),
+        since_step=held.since_step if all(map(_is_count, held.since_step)) else (),
+        batch_numbers=held.batch_numbers if all(map(_is_count, held.batch_numbers)) else (),
     )

@@ -43,7 +43,7 @@ def action_of(vector: Vector, status: str, sufficient: list[Finding]) -> str | N
     if sufficient:
         return ROWS[(sufficient[0] if status != "capacity_bound" else sufficient[-1]).cause.id].action
     if status != "capacity_bound":
-        return None
+        return ROWS["C2"].action if _exceeds(vector) else None
     return _LOAD_LESS if _is_model(vector) else ROWS["C21"].action if vector.at_work else _next(vector)
 
 
@@ -83,9 +83,16 @@ def _next(vector: Vector) -> str:
     return f"{_RECOVERY}; {_MARK}" if vector.phase == "unknown" else _RECOVERY
 
 
+def _exceeds(vector: Vector) -> bool:
+    return vector.requested is not None and vector.capacity is not None and vector.requested > vector.capacity
+
+
 def _insufficient(vector: Vector, lacking: list[str]) -> str:
     what = "; ".join(one.rstrip(".") for one in lacking)
     end = f"Not measured: {what}. Next: {_RECOVERY}{f'; {_MARK}' if vector.phase == 'unknown' else ''}."
+    if _exceeds(vector):
+        asked = f"One request of {amount(vector.requested)} exceeds the whole device ({amount(vector.capacity)})"
+        return f"{asked}: look at the shapes in that line first. {end}"
     if vector.requested is None and vector.free is None:
         return f"The failure gives no sizes, so the shortfall is not known. {end}"
     if vector.missing is None:

@@ -55,6 +55,9 @@ ROWS: dict[str, Row] = {
               "prefetch less, or wait for the stream; a smaller batch alone does not help"),
     "C10": Row("leak across steps", ("EV-2", "EV-6"), "{size} piled up over the steps",
                "find what is kept (detach, .item(), hooks); a smaller batch delays the failure, it does not cure it"),
+    "C10b": Row("kept from batch to batch", ("EV-2", "EV-6"), "{size} piled up over batches without an optimizer step",
+                "call backward() on each batch's loss, or, where this is an evaluation, run it under torch.no_grad(); a"
+                " smaller micro-batch with more accumulation keeps as much"),
     "C11": Row("reference cycles", ("EV-2", "EV-6"), "{size} were held by reference cycles that nobody uses",
                "break the cycles, or call gc.collect() between steps"),
     "C12": Row("the model alone fills the device", ("EV-6",), "the model itself takes {size}",

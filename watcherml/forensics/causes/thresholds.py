@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-RULES_VERSION = 4
+RULES_VERSION = 5
 
 MIB, GIB = 2**20, 2**30
 
@@ -36,6 +36,8 @@ LEAK_COLLECTED = 0.1
 # More points than this are thinned evenly before the slope is taken: its cost is their square.
 SLOPE_POINTS = 200
 FLAT_POINTS = 2
+# From so many steps on a growth that explains all is named, though it is no leak before LEAK_POINTS.
+GROWTH_POINTS = 5
 # Batches are even where their sizes rose by no more than this share of their median, and grew above the other one.
 EVEN = 0.1
 GROWN = 0.5
@@ -50,7 +52,7 @@ LONG_BATCHES = 5
 # The memory between steps is flat within this share of its median.
 FLAT = 0.02
 
-# A growing evaluation: so many batches.
+# A growing evaluation, or training that grows between two optimizer steps: so many batches.
 EVALUATION_BATCHES = 3
 
 # Checkpointing has no effect where the peak stays this close to the one without it ...

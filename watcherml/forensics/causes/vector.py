@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from watcherml.forensics.shortfall import Shortfall
 
+AT_WORK = ("forward", "backward", "recompute")  # the phases in which activations live
+
 
 @dataclass(frozen=True)
 class Static:
@@ -52,7 +54,8 @@ class History:
     ``allocated`` is the bytes after each completed optimizer step, oldest first, ``steps`` their numbers; where a long
     run was thinned the steps say so. ``in_step_peak`` is the most above that within one step. ``batch_elements`` are
     the elements of each batch in order, the failing one last. ``evaluation`` is the bytes after each batch without
-    gradients of the failing evaluation.
+    gradients of the failing evaluation, ``since_step`` that after each batch of training since the last optimizer step,
+    and ``batch_numbers`` numbers either; empty where none was left out.
     """
 
     steps: tuple[int, ...] = ()
@@ -60,6 +63,13 @@ class History:
     in_step_peak: int | None = None
     batch_elements: tuple[int, ...] = ()
     evaluation: tuple[int, ...] = ()
+    since_step: tuple[int, ...] = ()
+    batch_numbers: tuple[int, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number of the batch of each reading of ``evaluation`` or ``since_step``."""
+        return self.batch_numbers or tuple(range(1, 1 + len(self.evaluation or self.since_step)))
 
 
 @dataclass(frozen=True)
@@ -140,4 +150,4 @@ class Vector:
     @property
     def at_work(self) -> bool:
         """Whether the phase is one in which activations live."""
-        return self.phase in ("forward", "backward", "recompute")
+        return self.phase in AT_WORK
