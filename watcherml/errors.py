@@ -11,6 +11,7 @@
     ├── NotFound (LookupError)       3    no such run, capsule, campaign or proposal
     ├── StoreError                   1    the store cannot be read or written
     │   ├── NotAStore                1    the file is something else, or damaged
+    │   ├── DamagedRow               1    a row of the store holds what nobody wrote there
     │   └── NewerStore               1    a later version of WatcherML wrote it
     ├── TrustError                   1    a claim is not backed by what is on record
     │   ├── NotOnRecord              1    nobody prepared this in this store
@@ -132,6 +133,12 @@ class NotAStore(StoreError):
     """The database file is damaged or belongs to another program."""
 
     code = "not_a_store"
+
+
+class DamagedRow(StoreError):
+    """A column of one row of the store holds what no version of WatcherML wrote there; the other rows can be read."""
+
+    code = "damaged_row"
 
 
 class NewerStore(StoreError):

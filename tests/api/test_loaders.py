@@ -280,6 +280,7 @@ def test_a_chain_whose_approvals_or_verdict_the_campaign_does_not_have_is_unreco
     plan = recorded_plan(storage, FAILED_CONFIG)
     for number, given in enumerate([(approve(plan, "batch-32x2"),), ()]):
         name = f"campaign-{number}"
+        storage.clock = lambda at=1_000.0 * number: at  # long after the one before was left without a supervisor
         ledger = Ledger.open_new(storage, name, plan, (), {}, Settings("/nowhere", "python"))
         trials = rename(good_trials(plan), name)
         for at, one in enumerate(trials, 1):

@@ -61,8 +61,13 @@ def make(folder: Path) -> Storage:
     record(storage, VERIFIED, plan, rename(good_trials(plan), VERIFIED))
     failing = (*good_trials(plan)[:2], trial(plan, "full", 3, "batch-32x2", outcome="oom"))
     record(storage, REFUSED, plan, rename(failing, REFUSED))
-    Ledger.open_new(storage, PREPARED, plan, (), {}, Settings("/nowhere", "python"))
+    # Beside a campaign that waits for its supervisor none of the same plan is opened, so the younger one comes first.
+    clock = storage.clock
+    moments = [clock() for _ in range(3)]
+    storage.clock = iter([*moments[1:], moments[0]]).__next__
     Ledger.open_new(storage, LOST, plan, (), {}, Settings("/nowhere", "python")).event(events.STARTED, _GONE._asdict())
+    Ledger.open_new(storage, PREPARED, plan, (), {}, Settings("/nowhere", "python"))
+    storage.clock = clock
     return storage
 
 

@@ -183,15 +183,18 @@ def test_an_empty_folder_a_store_of_0_1_and_a_file_that_is_no_store(server, tmp_
     assert answer.status_code == 503 and answer.json()["error"]["code"] == "not_a_store"
 
 
-def test_what_is_no_json_in_a_damaged_store_is_answered_as_an_error(server, outside, tmp_path):
+def test_a_damaged_row_is_left_out_of_the_overview_and_refused_by_name(server, outside, tmp_path):
     storage = Storage(tmp_path / ".watcherml")
-    with watcherml.Run("demo", {}, storage, quiet=True):
+    with watcherml.Run("demo", {}, storage, quiet=True) as run:
         pass
     connection = sqlite3.connect(storage.database.path)
     with contextlib.closing(connection), connection:
         connection.execute("UPDATE runs SET started_at = 9e999")
-    answer = server.get(f"{API}/{register(storage.path)}/overview")
-    assert answer.status_code == 500 and set(answer.json()["error"]) == keys("Problem"), answer.text
+    made = register(storage.path)
+    answer = server.get(f"{API}/{made}/overview")
+    assert answer.status_code == 200 and answer.json()["runs"] == {"total": 1, "items": []}, answer.text
+    answer = server.get(f"{API}/{made}/runs/{run.run_id}")
+    assert set(answer.json()["error"]) == keys("Problem") and "started_at" in answer.text, answer.text
 
 
 def test_a_store_is_gone_with_the_kernel_that_registered_it(server, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import stored
 from builders import FAILED_CONFIG, good_trials
 
-from watcherml.errors import InvalidRecord
+from watcherml.errors import DamagedRow
 
 BODIES = ("no json", b"\xff\x00", "null", "[]", "3", '{"a":', "")
 
@@ -16,7 +16,7 @@ def test_a_damaged_event_is_named_with_its_campaign(storage):
         with storage.database.writing() as connection:
             connection.execute("DROP TRIGGER IF EXISTS events_never_change")  # damage asks no trigger
             connection.execute("UPDATE events SET body = ? WHERE seq = 2", (body,))
-        with pytest.raises(InvalidRecord) as caught:
+        with pytest.raises(DamagedRow) as caught:
             storage.audit.events("campaign-1")
-        assert "event 2 of campaign campaign-1" in caught.value.message and caught.value.expected == "a JSON object"
+        assert "table events, row campaign-1, 2: body" in caught.value.message
         assert storage.audit.events("campaign-1", after=2)[0]["seq"] == 3

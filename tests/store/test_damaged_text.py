@@ -7,7 +7,8 @@ from builders import CONFIG
 
 import watcherml
 from watcherml.api.archive import pack_store
-from watcherml.errors import NotAStore
+from watcherml.errors import DamagedRow, NotAStore
+from watcherml.store.sound import DamagedRowWarning
 from watcherml.store.storage import Storage
 
 
@@ -40,11 +41,12 @@ def test_a_schema_that_is_no_utf_8_is_told_as_damage(damaged):
         assert str(storage.database.path) in caught.value.message and caught.value.remedy
 
 
-def test_a_document_that_is_no_json_names_its_run_and_field(damaged):
+def test_a_document_that_is_no_json_names_its_table_row_and_column(damaged):
     storage, run_id = damaged(b'{"batch_size"', b'["batch_size"')
-    for call in (storage.list_runs, lambda: storage.get_run(run_id)):
-        with pytest.raises(NotAStore, match=f"run {run_id}: config: expected JSON"):
-            call()
+    with pytest.raises(DamagedRow, match=f"table runs, row {run_id}: config: expected a JSON object"):
+        storage.get_run(run_id)
+    with pytest.warns(DamagedRowWarning, match=f"table runs, row {run_id}: config"):
+        assert storage.list_runs() == []
 
 
 def test_a_damaged_schema_is_not_packed(damaged, tmp_path):

@@ -243,7 +243,7 @@ def test_a_campaign_that_starts_between_looking_and_deleting_is_not_torn_apart(c
     planned = plan_deletion(failed, campaigns=True, storage=storage)
     digest = RecoveryPreparation.from_json(plan, storage=storage).plan.digest
     row = {"campaign_id": "third", "project": "demo", "source_run_id": failed, "plan_digest": digest, "created_at": 5.0}
-    storage.audit.open_campaign(row, [], [])
+    storage.audit.open_campaign(row, [], [], lambda _: False)
     before = dumped(storage)
     with pytest.raises(CampaignError, match="started meanwhile"):
         carry_out(planned, storage=storage)

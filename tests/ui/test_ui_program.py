@@ -188,7 +188,7 @@ def test_an_open_stream_does_not_hold_the_server_up(storage, failed_run, require
     row = {"campaign_id": "waits", "project": "demo", "source_run_id": plan.source.run_id, "plan_digest": plan.digest,
            "created_at": storage.clock()}  # fmt: skip
     body = {"project_root": "/nowhere", "python": "python", "dataset_path": None, "secrets": {}}
-    storage.audit.open_campaign(row, [], [("prepared", body)])
+    storage.audit.open_campaign(row, [], [("prepared", body)], lambda _: False)
     with Stream(served, "/live/waits") as stream:
         stream.until("event: face")
         began = time.monotonic()

@@ -16,6 +16,7 @@ from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import RecoveryChain
 from watcherml.store.removal import Removal
+from watcherml.store.sound import all_sound
 from watcherml.store.storage import Storage
 
 _STARTING_SECONDS = 60.0
@@ -146,7 +147,7 @@ def old_runs(
     seen: dict[str, int] = {}
     going: list[str] = []
     sources = running = 0
-    for row in found:
+    for row in all_sound("runs", found):
         seen[row["project"]] = seen.get(row["project"], 0) + 1
         chosen = (keep is None or seen[row["project"]] > keep) and (before is None or row["at"] < before)
         sources += chosen and row["stands"]

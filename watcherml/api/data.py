@@ -12,6 +12,7 @@ from watcherml.forensics.capsule import Capsule
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.store.runs import Row
+from watcherml.store.sound import each
 from watcherml.store.storage import Storage
 from watcherml.trials.logs import tail_of, with_tails
 from watcherml.trials.measure import OOM_CLASSES
@@ -55,9 +56,8 @@ def campaigns(
     """
     if not storage.exists:
         return []
-    rows = [
-        _with_lifecycle(storage, row) for row in storage.audit.campaigns(project=project, source_run_id=source_run_id)
-    ]
+    listed = storage.audit.campaigns(project=project, source_run_id=source_run_id)
+    rows = each(listed, lambda row: _with_lifecycle(storage, row))
     rows += archive.imported_campaigns(storage, project=project, run_id=source_run_id)
     wanted = "verified" if verified else status
     return [row for row in rows if wanted is None or row["status"] == wanted][:limit]

@@ -18,6 +18,7 @@ from watcherml.sealed.record import checked
 from watcherml.store import coarse, pages, points
 from watcherml.store.pages import Cut
 from watcherml.store.runs import Row
+from watcherml.store.sound import each
 from watcherml.store.storage import Storage
 
 _POINTS = 900
@@ -79,10 +80,10 @@ def glance(storage: Storage, rows: int) -> Glance:
     with storage.database.reading() as connection:
         found = _glance(connection, Cut(rows))
     # Only those without a verdict are looked at again: whether somebody still runs them is not in a row.
-    standing = [
-        {**row, "lifecycle": "ended"} if row["status"] else data.campaign(storage, str(row["campaign_id"]))
-        for row in found.campaigns
-    ]
+    standing = each(
+        found.campaigns,
+        lambda row: {**row, "lifecycle": "ended"} if row["status"] else data.campaign(storage, str(row["campaign_id"])),
+    )
     return found._replace(campaigns=standing)
 
 

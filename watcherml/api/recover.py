@@ -241,7 +241,8 @@ def start_recovery(
 
     ``rejections`` maps a proposal to (who, why); it will not be tried. ``secrets`` replaces the preparation's own.
     Raises ``NotAuthorized`` if an approval is not bound to this plan, ``NotOnRecord`` if the plan or an approval is not
-    this store's, ``InvalidConfig`` for redacted values that nothing resupplies.
+    this store's, ``InvalidConfig`` for redacted values that nothing resupplies, ``CampaignError`` while another
+    campaign runs this plan.
     """
     plan, storage = preparation.plan, preparation.storage
     _require_on_record(plan, storage)

@@ -10,6 +10,7 @@ AUTHORIZED = "authorized"
 REJECTED = "rejected"
 STARTED = "started"
 RESUMED = "resumed"
+START_FAILED = "start_failed"
 TRIAL_STARTED = "trial_started"
 TRIAL_ENDED = "trial_ended"
 RANKED = "ranked"
@@ -41,6 +42,8 @@ def words(kind: str, body: Mapping[str, Any]) -> str:
         return str(body.get("sentence"))
     if kind == INTERRUPTED:
         return f"The supervisor was ended by {body.get('signal')}; the campaign can be resumed."
+    if kind == START_FAILED:
+        return f"No supervising process came up: {body.get('got')}"
     if kind == STOP_REQUESTED:
         return f"A stop was asked for ({body.get('by')})."
     if kind == ENDED:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from watcherml.campaign import events
-from watcherml.errors import CampaignError
+from watcherml.errors import CampaignError, DamagedRow
 from watcherml.platform import ProcessId
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.request import TrialRequest
 from watcherml.protocol.result import Trial, TrialResult
 from watcherml.protocol.verdict import RecoveryChain
+from watcherml.store.runs import Row
+from watcherml.store.sound import damaged, sound
 from watcherml.store.storage import Storage
+
+T = TypeVar("T")
+
+# So long a campaign may be on record before its supervisor is: it is given up sooner where that did not come up.
+_STARTING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Ledger:
     ) -> Ledger:
         """Put a campaign, its approvals and its rejections ((who, why) by proposal) on record.
 
-        Raises ``CampaignError`` if the id is taken.
+        Raises ``CampaignError`` if the id is taken, or if another campaign runs this plan or is about to.
         """
         now = storage.clock()
         documents = [(one.digest, one.KIND, one.to_json()) for one in authorizations]
@@ -59,9 +67,22 @@ class Ledger:
             happened.append((events.REJECTED, {"proposal_id": proposal_id, "rejected_by": by, "reason": reason}))
         row = {"campaign_id": campaign_id, "project": plan.source.project, "source_run_id": plan.source.run_id,
                "plan_digest": plan.digest, "created_at": now}  # fmt: skip
-        if not storage.audit.open_campaign(row, documents, happened):
+        other = storage.audit.open_campaign(row, documents, happened, lambda one: _is_on_its_way(storage, one))
+        if other == campaign_id:
             raise CampaignError(f"campaign {campaign_id} exists already", remedy="Choose another --campaign-id.")
+        if other is not None:
+            raise already_run(other)
         return cls(storage, campaign_id)
+
+    def take(self, process: ProcessId) -> None:
+        """Put on record that a supervisor takes the campaign; ``CampaignError`` while another one runs its plan."""
+        kind = events.STARTED if self.supervisor() is None else events.RESUMED
+        now = self.storage.clock()
+        other = self._audit.take_campaign(
+            self.campaign_id, kind, process._asdict(), now, lambda one: _has_supervisor(self.storage, one)
+        )
+        if other is not None:
+            raise already_run(other)
 
     def event(self, kind: str, body: Mapping[str, Any]) -> None:
         """Append an event."""
@@ -74,16 +95,19 @@ class Ledger:
 
     def settings(self) -> Settings:
         """Return where the campaign runs."""
-        return Settings(**self._bodies(events.PREPARED)[0])
+        found = self._bodies(events.PREPARED)
+        if not found:
+            raise damaged("events", self.campaign_id, "type", f"an event {events.PREPARED}", "none")
+        return _made(Settings, self.campaign_id, found[0])
 
     def authorizations(self) -> tuple[Authorization, ...]:
         """Return the approvals given to this campaign."""
-        digests = [body["digest"] for body in self._bodies(events.AUTHORIZED)]
+        digests = [self._text(body, "digest") for body in self._bodies(events.AUTHORIZED)]
         return tuple(Authorization.from_json(self._audit.record(one, Authorization.KIND)) for one in digests)
 
     def rejected(self) -> frozenset[str]:
         """Return the ids of proposals a person turned down."""
-        return frozenset(body["proposal_id"] for body in self._bodies(events.REJECTED))
+        return frozenset(self._text(body, "proposal_id") for body in self._bodies(events.REJECTED))
 
     def stop_requested(self) -> bool:
         """Tell whether somebody asked for the campaign's end since it last started."""
@@ -96,7 +120,7 @@ class Ledger:
         bodies = self._bodies(events.STARTED) + self._bodies(events.RESUMED)
         if not bodies:
             return None
-        return ProcessId(**bodies[-1])
+        return _made(ProcessId, self.campaign_id, bodies[-1])
 
     def trials(self) -> tuple[Trial, ...]:
         """Return the finished trials, decoded from the records, oldest first."""
@@ -185,8 +209,55 @@ class Ledger:
     def _bodies(self, kind: str) -> list[dict[str, Any]]:
         return [event["body"] for event in self._audit.events(self.campaign_id) if event["type"] == kind]
 
+    def _text(self, body: Mapping[str, Any], key: str) -> str:
+        if not isinstance(body.get(key), str):
+            raise _damaged(self.campaign_id, f"a text under {key!r}", body)
+        return str(body[key])
+
     def _trial_documents(self, trial_id: str) -> tuple[str, str]:
         return self._audit.trial_documents(trial_id)
+
+
+def already_run(campaign_id: str) -> CampaignError:
+    """Return the error that names the campaign which runs a plan already."""
+    return CampaignError(
+        f"campaign {campaign_id} runs this plan already",
+        expected="one campaign of a plan at a time",
+        remedy=f"Follow that one: `watcher recovery {campaign_id} --watch`, in a notebook `%watcher recovery"
+        f" {campaign_id}`. Once it has ended or lost its supervisor, the plan can be started again.",
+    )
+
+
+def _is_on_its_way(storage: Storage, row: Row) -> bool:
+    """Tell whether a campaign has a living supervisor, or was opened a moment ago and is about to get one."""
+    if row["type"] is None:
+        return bool(abs(storage.clock() - row["created_at"]) < _STARTING_SECONDS)
+    return _has_supervisor(storage, row)
+
+
+def _has_supervisor(storage: Storage, row: Row) -> bool:
+    if row["type"] not in (events.STARTED, events.RESUMED):
+        return False
+    try:
+        event = sound("events", {"campaign_id": row["campaign_id"], "body": row["body"]})
+        return bool(storage.alive(_made(ProcessId, event["campaign_id"], event["body"])))
+    except DamagedRow:
+        return False  # a campaign whose events are damaged keeps no other from starting
+
+
+def _made(kind: Callable[..., T], campaign_id: str, body: Mapping[str, Any]) -> T:
+    """Return what an event's body holds the parts of."""
+    try:
+        made = kind(**body)
+        if isinstance(made, ProcessId):
+            ProcessId(int(made.pid), float(made.started), made.boot_id)
+        return made
+    except (TypeError, ValueError):
+        raise _damaged(campaign_id, f"the parts of {getattr(kind, '__name__', kind)}", body) from None
+
+
+def _damaged(campaign_id: str, expected: str, body: Mapping[str, Any]) -> DamagedRow:
+    return damaged("events", campaign_id, "body", expected, json.dumps(body)[:200])
 
 
 def _resolves(chain: RecoveryChain) -> tuple[str, str, str] | None:

@@ -65,8 +65,11 @@ def spawn(storage: Storage, campaign_id: str) -> None:
         if process.poll() is not None:
             break
         time.sleep(0.05)
-    tail = log_path.read_text("utf-8", "replace")[-1_000:]
-    raise CampaignError(f"the supervisor of {campaign_id} did not start", got=tail.strip() or "no output")
+    got = log_path.read_text("utf-8", "replace")[-1_000:].strip() or "no output"
+    if process.poll() is not None:  # one that is merely slow may still come
+        with contextlib.suppress(StoreError):
+            Ledger(storage, campaign_id).event(events.START_FAILED, {"got": got})
+    raise CampaignError(f"the supervisor of {campaign_id} did not start", got=got)
 
 
 def supervise(storage: Storage, campaign_id: str) -> int:
@@ -83,8 +86,11 @@ def supervise(storage: Storage, campaign_id: str) -> int:
             return 1
         if ledger.chain() is not None:
             return 0
-        resumed = ledger.supervisor() is not None
-        ledger.event(events.RESUMED if resumed else events.STARTED, this_process()._asdict())
+        try:
+            ledger.take(this_process())
+        except CampaignError as error:
+            print(error, file=sys.stderr)  # noqa: T201 - its log, whose end the starter shows
+            return 1
         asked: list[int] = []
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda signum, _: asked.append(signum))

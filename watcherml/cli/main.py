@@ -10,7 +10,9 @@ import gc
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -72,8 +74,29 @@ def _run(words: list[str]) -> int:
         raise UsageError(f"unknown command {name[:60]!r}", remedy=_nearest(name))
     values = command_parser(name).parse_args([*front, *rest])
     console = Console(quiet=values.quiet, no_color=values.no_color, json=values.format == "json")
-    with console.fitting():
+    with console.fitting(), _damage_told(console):
         return load(name).run(values, console)
+
+
+@contextmanager
+def _damage_told(console: Console) -> Iterator[None]:
+    """Have each damaged row that a list leaves out told as a line of this program, with JSON too."""
+    from watcherml.store.sound import DamagedRowWarning
+
+    usual = warnings.showwarning
+
+    def told(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+        if issubclass(category, DamagedRowWarning):
+            from watcherml.report.safe import one_line
+
+            console.warn(console.folded(f"{PROGRAM}: {one_line(str(message), 2_000)}", "  "))
+        else:
+            usual(message, category, *rest, **named)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DamagedRowWarning)
+        warnings.showwarning = told
+        yield
 
 
 def root_parser() -> Parser:

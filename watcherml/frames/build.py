@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from watcherml.errors import MissingDependency
 from watcherml.sealed.canonical import canonical_bytes
+from watcherml.store.sound import damaged, each, sound
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +58,31 @@ def load_pandas() -> Any:
 
 
 def make_frame(view: str, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """Return rows, whose values are in the order of ``columns``, as a frame."""
+    """Return rows, with values in the order of ``columns``, as a frame; a damaged one is left out with a warning."""
     kinds = columns(view)
+    try:
+        return _frame(kinds, rows)
+    except (ValueError, TypeError, OverflowError):  # only now is it worth looking at each value
+        return _frame(kinds, each(rows, lambda row: _sound(view, kinds, row)))
+
+
+_PLAIN: dict[str, type | tuple[type, ...]] = {
+    "text": str,
+    "int": int,
+    "bool": int,
+    "float": (int, float),
+    "time": (int, float),
+}
+
+
+def _sound(view: str, kinds: dict[str, str], row: tuple[Any, ...]) -> tuple[Any, ...]:
+    for (name, kind), value in zip(kinds.items(), row, strict=True):
+        if value is not None and not isinstance(value, _PLAIN[kind]):
+            raise damaged(view, str(row[0])[:80], name, f"a value of kind {kind}", repr(value)[:80])
+    return row
+
+
+def _frame(kinds: dict[str, str], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
     values = list(zip(*rows, strict=True)) or [()] * len(kinds)
     made: pd.DataFrame = load_pandas().DataFrame(
         {name: _column(kind, one) for (name, kind), one in zip(kinds.items(), values, strict=True)}
@@ -68,11 +92,18 @@ def make_frame(view: str, rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
 
 def with_configs(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace the column of JSON configurations by one column a key."""
-    configs = [json.loads(text) for text in frame.pop("config")]
+    places = each(zip(frame.index, frame["run_id"], frame["config"], strict=True), _config)
+    frame = frame.loc[[index for index, _ in places]].drop(columns="config")
+    configs = [config for _, config in places]
     keys = dict.fromkeys(key for config in configs for key in config)
     found = {f"config.{key}": [config.get(key) for config in configs] for key in keys}
     made: pd.DataFrame = load_pandas().concat([frame, load_pandas().DataFrame(found, index=frame.index)], axis=1)
     return made
+
+
+def _config(row: tuple[Any, str, str]) -> tuple[Any, dict[str, Any]]:
+    index, run_id, text = row
+    return index, sound("runs", {"run_id": run_id, "config": text})["config"]
 
 
 def widen(frame: pd.DataFrame) -> pd.DataFrame:

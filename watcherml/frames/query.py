@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from watcherml.errors import InvalidValue, NotFound, StoreError
 from watcherml.frames.build import columns, make_frame
+from watcherml.store.sound import asked
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Query:
             cursor = connection.cursor()
             cursor.row_factory = None  # tuples are made faster than rows with names
             self._check_ids(cursor)
-            rows = cursor.execute(text, (*self._values, -1 if limit is None else limit, offset)).fetchall()
+            values = (*self._values, -1 if limit is None else limit, offset)
+            rows = asked(connection, text, values, cursor)
         return make_frame(self._view, rows)
 
     def _check_ids(self, cursor: Any) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from watcherml.errors import InvalidRecord, NotFound, NotOnRecord
+from watcherml.errors import NotFound, NotOnRecord
 from watcherml.store import resolution
+from watcherml.store.claims import backed
 from watcherml.store.database import Database
 from watcherml.store.runs import Row, where
+from watcherml.store.sound import each, sound
 
 
 class Audit:
@@ -56,13 +58,22 @@ class Audit:
         return [str(row[0]) for row in rows]
 
     def open_campaign(
-        self, row: Row, documents: list[tuple[str, str, str]], happened: Sequence[tuple[str, Mapping[str, Any]]]
-    ) -> bool:
-        """Open a campaign with its documents and first events, in one transaction; False if the id is taken."""
+        self,
+        row: Row,
+        documents: list[tuple[str, str, str]],
+        happened: Sequence[tuple[str, Mapping[str, Any]]],
+        runs: Callable[[Row], bool],
+    ) -> str | None:
+        """Open a campaign with its documents and first events, in one transaction.
+
+        Returns the campaign that is in the way, and opens none: one of that id, or one of the same plan that ``runs``.
+        """
         with self._database.writing() as connection:
             name, at = row["campaign_id"], row["created_at"]
             if connection.execute("SELECT 1 FROM campaigns WHERE campaign_id = ?", (name,)).fetchone():
-                return False
+                return str(name)
+            if (other := _running(connection, name, row["plan_digest"], runs)) is not None:
+                return other
             connection.execute(
                 "INSERT INTO campaigns VALUES (:campaign_id, :project, :source_run_id, :plan_digest, :created_at)", row
             )
@@ -70,7 +81,22 @@ class Audit:
                 _put(connection, digest, kind, document, at, name)
             for event, body in happened:
                 _event(connection, name, event, body, at)
-        return True
+        return None
+
+    def take_campaign(
+        self, campaign_id: str, kind: str, process: Mapping[str, Any], at: float, runs: Callable[[Row], bool]
+    ) -> str | None:
+        """Append the event of a supervisor that takes a campaign, unless another campaign of its plan ``runs``.
+
+        Returns that other campaign, None if the campaign was taken.
+        """
+        with self._database.writing() as connection:
+            plan = "SELECT plan_digest FROM campaigns WHERE campaign_id = ?"
+            digest = connection.execute(plan, (campaign_id,)).fetchone()[0]
+            other = _running(connection, campaign_id, digest, runs)
+            if other is None:
+                _event(connection, campaign_id, kind, process, at)
+        return other
 
     def add_event(self, campaign_id: str, kind: str, body: Mapping[str, Any], at: float) -> int:
         """Append an event and return its number within the campaign."""
@@ -84,7 +110,9 @@ class Audit:
                 "SELECT seq, at, type, body FROM events WHERE campaign_id = ? AND seq > ? ORDER BY seq",
                 (campaign_id, after),
             ).fetchall()
-        return [{"seq": row[0], "at": row[1], "type": row[2], "body": _body(campaign_id, row)} for row in rows]
+        # Refused as a whole: events are read in order, and one that is missing would make another life of it.
+        found = [sound("events", {"campaign_id": campaign_id, **dict(row)}) for row in rows]
+        return [{key: row[key] for key in ("seq", "at", "type", "body")} for row in found]
 
     def start_trial(self, trial: Row, request: tuple[str, str, str], body: Mapping[str, Any]) -> None:
         """Put a trial's request (digest, kind, document) and its start on record, in one transaction."""
@@ -143,12 +171,13 @@ class Audit:
                 " WHERE campaign_id = ?",
                 (campaign_id,),
             ).fetchone()
-        if row is None:
+            found = None if row is None else backed(connection, sound("campaigns", row))
+        if found is None:
             raise NotFound(
                 f"no campaign {campaign_id[:100]!r} in {self._database.folder}",
                 remedy="`watcher recoveries` lists them.",
             )
-        return dict(row)
+        return found
 
     def campaigns(
         self,
@@ -165,7 +194,7 @@ class Audit:
                 f"SELECT * FROM campaign_summary {clauses} ORDER BY created_at DESC, campaign_id LIMIT ? OFFSET ?",
                 (*values, -1 if limit is None else limit, offset),
             ).fetchall()
-        return [dict(row) for row in rows]
+            return each(rows, lambda row: backed(connection, sound("campaigns", row)))
 
     def trials(self, campaign_id: str | None = None) -> list[Row]:
         """Return ``trial_summary`` rows in order."""
@@ -174,7 +203,7 @@ class Audit:
             rows = connection.execute(
                 f"SELECT * FROM trial_summary {clauses} ORDER BY started_at, seq", values
             ).fetchall()
-        return [dict(row) for row in rows]
+        return [sound("trials", row) for row in rows]
 
     def trial_documents(self, trial_id: str) -> tuple[str, str]:
         """Return the request and the result of a finished trial as they are on record; ``NotFound`` for any other."""
@@ -190,14 +219,21 @@ class Audit:
         return str(row[0]), str(row[1])
 
 
-def _body(campaign_id: str, row: Sequence[Any]) -> dict[str, Any]:
-    try:
-        found = json.loads(row[3])
-    except ValueError as error:  # bytes that are no UTF-8 too
-        found = error
-    if isinstance(found, dict):
-        return found
-    raise InvalidRecord(f"event {row[0]} of campaign {campaign_id}", expected="a JSON object", got=f"{row[3]!r:.80}")
+# Of each other campaign of a plan that has no verdict: who took it last, else that nobody could. Somebody who failed to
+# take it says nothing of the one who did at the same moment.
+_UNFINISHED = """
+SELECT c.campaign_id, c.created_at, e.type, e.body FROM campaigns c LEFT JOIN events e ON e.campaign_id = c.campaign_id
+    AND e.seq = COALESCE(
+        (SELECT MAX(seq) FROM events WHERE campaign_id = c.campaign_id AND type IN ('started', 'resumed')),
+        (SELECT MAX(seq) FROM events WHERE campaign_id = c.campaign_id AND type = 'start_failed'))
+WHERE c.plan_digest = ? AND c.campaign_id <> ? AND NOT EXISTS (SELECT 1 FROM verdicts v
+    WHERE v.campaign_id = c.campaign_id)
+ORDER BY c.created_at DESC"""
+
+
+def _running(connection: Any, campaign_id: str, plan_digest: str, runs: Callable[[Row], bool]) -> str | None:
+    found = (dict(row) for row in connection.execute(_UNFINISHED, (plan_digest, campaign_id)).fetchall())
+    return next((str(row["campaign_id"]) for row in found if runs(row)), None)
 
 
 def _put(connection: Any, digest: str, kind: str, document: str, at: float, campaign_id: str | None) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from watcherml.errors import DamagedRow
 from watcherml.platform import ProcessId, boot_id, is_alive, signal_name
+from watcherml.store.sound import sound
 
 # A run beats at least every 30 seconds; with clocks of two machines apart by a minute it is still not called dead.
 SILENT_SECONDS = 120.0
@@ -21,8 +22,9 @@ _UNKNOWN = "its process is gone; how it ended is not known"
 def judge(row: Any, alive: Callable[[ProcessId], bool], now: float) -> tuple[str, str] | None:
     """Return status and reason of a run that counts as running but is not; None while it may be.
 
-    ``row`` has pid, process_started, boot_id, heartbeat_at and facts. A process of another machine, container or boot
-    cannot be asked; its silence decides. Where another rank of the job has failed on record, that is the failure.
+    ``row`` has pid, process_started, boot_id, heartbeat_at and facts, as ``sound`` returns them. A process of another
+    machine, container or boot cannot be asked; its silence decides. Where another rank of the job has failed on record,
+    that is the failure.
     """
     process = ProcessId(row["pid"], row["process_started"], row["boot_id"])
     if process.boot_id != boot_id():
@@ -51,7 +53,14 @@ def in_use(connection: sqlite3.Connection) -> bool:
         if "no such table" in str(error):
             return False
         raise
-    return any(judge(row, is_alive, time.time()) is None for row in rows)
+    return any(_may_go_on(row) for row in rows)
+
+
+def _may_go_on(row: Any) -> bool:
+    try:
+        return judge(sound("runs", row), is_alive, time.time()) is None
+    except DamagedRow:
+        return False  # nobody can tell whose process it is; the others decide
 
 
 def how_ended(process: ProcessId) -> str:
@@ -79,6 +88,6 @@ def _wait_status(process: ProcessId) -> int | None:
         return None
 
 
-def _failed_ranks(facts: str) -> str:
-    found = [(key, value) for key, value in json.loads(facts).items() if key.startswith("rank ")]
+def _failed_ranks(facts: Mapping[str, Any]) -> str:
+    found = [(key, value) for key, value in facts.items() if key.startswith("rank ")]
     return "; ".join(f"{key} failed: {value.get('error')}" for key, value in sorted(found) if isinstance(value, dict))

@@ -11,6 +11,7 @@ from watcherml.store import aside
 from watcherml.store.database import Database
 from watcherml.store.patience import Patience
 from watcherml.store.runs import Row, where
+from watcherml.store.sound import all_sound, asked, sound
 
 _CELL_SECONDS = 2.0
 
@@ -44,7 +45,7 @@ class Evidence:
             ).fetchone()
         if row is None:
             raise NotFound(f"run {run_id[:100]!r} has no capsule", remedy="Only a failed run has one.")
-        return dict(row)
+        return sound("capsules", row)
 
     def failures(
         self, *, project: str | None = None, unresolved: bool = False, limit: int = 100, offset: int = 0
@@ -57,12 +58,13 @@ class Evidence:
         if unresolved:
             clauses += " AND resolved_at IS NULL"
         with self._database.reading() as connection:
-            rows = connection.execute(
+            rows = asked(
+                connection,
                 "SELECT *, (SELECT title FROM runs WHERE runs.run_id = failure_summary.run_id) AS title"
                 f" FROM failure_summary {clauses} ORDER BY created_at DESC, capsule_id DESC LIMIT ? OFFSET ?",
                 (*values, limit, offset),
-            ).fetchall()
-        return [dict(row) for row in rows]
+            )
+        return all_sound("capsules", rows)
 
     def put_blob(self, data: bytes, media_type: str) -> str:
         """Store bytes once under their SHA-256 and return ``sha256:<hex>``."""
@@ -98,4 +100,4 @@ class Evidence:
             rows: Sequence[Any] = connection.execute(
                 f"SELECT * FROM cell_history {clauses} ORDER BY started_at DESC, seq DESC LIMIT ?", (*values, limit)
             ).fetchall()
-        return [dict(row) for row in reversed(rows)]
+        return all_sound("cells", reversed(rows))

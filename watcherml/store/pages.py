@@ -10,8 +10,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from watcherml.store.claims import backed
 from watcherml.store.older import CLAIMED
 from watcherml.store.runs import COUNTED, where, with_counted_peak
+from watcherml.store.sound import all_sound, asked, each, sound
 
 Row = dict[str, Any]
 # How a list of campaigns can be cut; ``unfinished`` are those without a verdict.
@@ -69,11 +71,14 @@ def runs(
     )
     # The page is chosen before the view's sums are made: they look at the samples of each run.
     chosen = f"SELECT run_id FROM runs {clauses} ORDER BY started_at DESC, run_id LIMIT ? OFFSET ?"
-    rows = connection.execute(
+    rows = asked(
+        connection,
         f"SELECT {columns}, {COUNTED} FROM run_summary WHERE run_id IN ({chosen}) ORDER BY started_at DESC, run_id",
         (*values, *cut),
-    ).fetchall()
-    return Found([with_counted_peak(dict(row)) for row in rows], _count(connection, f"runs {clauses}", values))
+    )
+    return Found(
+        [with_counted_peak(row) for row in all_sound("runs", rows)], _count(connection, f"runs {clauses}", values)
+    )
 
 
 def projects(connection: sqlite3.Connection, cut: Cut, *, text: str | None = None) -> Found:
@@ -96,7 +101,7 @@ FROM page ORDER BY last_at DESC, project""",
         values,
     ).fetchall()
     total = connection.execute(f"SELECT COUNT(DISTINCT project) FROM runs {clause}", values).fetchone()[0]
-    return Found([dict(row) for row in rows], int(total))
+    return Found(all_sound("projects", rows), int(total))
 
 
 def failures(
@@ -113,13 +118,14 @@ def failures(
     if resolved is not None:
         clauses += f" AND c.resolved_at IS {'NOT ' if resolved else ''}NULL"
     source = f"capsules c JOIN runs r USING (run_id) {clauses}"
-    rows = connection.execute(
+    rows = asked(
+        connection,
         "SELECT c.run_id, r.project, r.title, r.origin, c.failure_class, c.subkind, c.sentence, c.created_at,"
         " c.resolved_at, c.resolved_by, c.resolved_note, COALESCE(json_extract(r.device, '$.kind'), 'none')"
         f" AS device_kind FROM {source} ORDER BY c.created_at DESC, c.capsule_id DESC LIMIT ? OFFSET ?",
         (*values, *cut),
-    ).fetchall()
-    return Found([dict(row) for row in rows], _count(connection, source, values))
+    )
+    return Found(all_sound("capsules", rows), _count(connection, source, values))
 
 
 def failure_classes(connection: sqlite3.Connection, project: str | None = None) -> list[Row]:
@@ -147,7 +153,9 @@ def campaigns(
         (*values, *cut),
     ).fetchall()
     source = f"campaigns c LEFT JOIN verdicts v USING (campaign_id) {clauses}"
-    return Found([dict(row) for row in rows], _count(connection, source, values))
+    return Found(
+        each(rows, lambda row: backed(connection, sound("campaigns", row))), _count(connection, source, values)
+    )
 
 
 _IMPORTED = "FROM imports i WHERE json_type(i.document, '$.value.verdict') = 'object'"
@@ -208,11 +216,12 @@ def remedies(
     """
     clauses, values = where(project=project, failure_class=failure_class)
     rows = connection.execute(f"{_REMEDIES} {clauses} ORDER BY at DESC, run_id LIMIT ? OFFSET ?", (*values, *cut))
-    found = [{**dict(row), "changes": _changes(connection, row)} for row in rows.fetchall()]
+    told = each(rows.fetchall(), lambda row: backed(connection, dict(row), "kind"))
+    found = [{**row, "changes": _changes(connection, row)} for row in told]
     return Found(found, _count(connection, f"({_REMEDIES}) {clauses}", values))
 
 
-def _changes(connection: sqlite3.Connection, row: sqlite3.Row) -> list[Row]:
+def _changes(connection: sqlite3.Connection, row: Row) -> list[Row]:
     if row["candidate_id"] is None:
         return []
     plan = "SELECT d.document FROM campaigns k JOIN records d ON d.digest = k.plan_digest WHERE k.campaign_id = ?"
@@ -253,7 +262,7 @@ def cells(connection: sqlite3.Connection, run_id: str, cut: Cut) -> Found:
         "SELECT * FROM cell_history WHERE run_id = ? ORDER BY started_at DESC, seq DESC LIMIT ? OFFSET ?",
         (run_id, *cut),
     ).fetchall()
-    return Found([dict(row) for row in rows], _count(connection, "cells WHERE run_id = ?", [run_id]))
+    return Found(all_sound("cells", rows), _count(connection, "cells WHERE run_id = ?", [run_id]))
 
 
 _GPUS = """
@@ -268,7 +277,8 @@ FROM placed GROUP BY gpu_index, bucket ORDER BY gpu_index, bucket"""
 
 def gpu_series(connection: sqlite3.Connection, run_id: str, buckets: int) -> list[Row]:
     """Return at most so many stretches a GPU, oldest first: mean utilisation in percent, largest memory in bytes."""
-    return [dict(row) for row in connection.execute(_GPUS, {"run_id": run_id, "buckets": buckets})]
+    found = connection.execute(_GPUS, {"run_id": run_id, "buckets": buckets}).fetchall()
+    return all_sound("gpu_samples", ({"run_id": run_id, **dict(row)} for row in found))
 
 
 def _count(connection: sqlite3.Connection, source: str, values: list[Any]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from watcherml.errors import InvalidValue
 from watcherml.sealed.record import Record
 from watcherml.store.portable import MAX_POINTS, SPECIAL, TABLES, Points, Portable, RunRow, digests_in, plain, special
+from watcherml.store.sound import sound
 
 # Under this key of its facts an imported run says where it comes from.
 ORIGIN_FACT = "imported"
@@ -29,14 +30,15 @@ _ROW = (
 def collect(connection: sqlite3.Connection, run_id: str) -> Portable | None:
     """Return a run with all that belongs to it, None if there is no such run.
 
-    Raises ``InvalidValue`` for a run of more points than an archive holds, or with a value that no archive can hold.
+    Raises ``InvalidValue`` for a run of more points than an archive holds, or with a value that no archive can hold,
+    ``DamagedRow`` for one whose row holds what nobody wrote.
     """
     row = connection.execute(f"SELECT {', '.join(_ROW)} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         return None
-    values = dict(zip(_ROW, row, strict=True))
+    values = sound("runs", dict(zip(_ROW, row, strict=True)))
     for key in _JSON:
-        values[key] = None if values[key] is None else plain(json.loads(values[key]))
+        values[key] = None if values[key] is None else plain(values[key])
     origin = values["facts"].pop(ORIGIN_FACT, None)
     original = origin.get("run_id", run_id) if isinstance(origin, dict) else run_id
     capsules = connection.execute("SELECT document FROM capsules WHERE run_id = ? ORDER BY capsule_id", (run_id,))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from watcherml.store.claims import VERIFIED, backed
 from watcherml.store.database import Database
 from watcherml.store.runs import Row
+from watcherml.store.sound import each
 
 _FAILURES = """
 SELECT c.run_id, r.project, r.origin, r.config, c.failure_class, c.subkind, c.sentence, c.created_at, c.resolved_at,
@@ -48,14 +51,22 @@ def failures(
     values.update((f"path{number}", place) for number, place in enumerate(places))
     query = _FAILURES.format(extracts=f"json_extract(c.document, {marks}) AS extracted")
     with database.reading() as connection:
-        rows = connection.execute(query, values).fetchall()
+        rows = [_without_forged_claim(connection, dict(row)) for row in connection.execute(query, values).fetchall()]
     found: dict[str, Row] = {}
     for row in rows:
-        columns = dict(row)
+        columns = row
         columns.update(zip(names, json.loads(columns.pop("extracted"))[1:], strict=True))
         columns["config"] = json.loads(columns["config"])
         found.setdefault(columns["run_id"], columns)
     return list(found.values())
+
+
+def _without_forged_claim(connection: sqlite3.Connection, row: Row) -> Row:
+    verified = row["verified_campaign_id"]
+    claim = {"campaign_id": verified, "status": VERIFIED}
+    if verified is not None and not each([claim], lambda one: backed(connection, one)):
+        row["verified_campaign_id"] = None
+    return row
 
 
 def verified_changes(database: Database, campaign_id: str) -> list[Row]:

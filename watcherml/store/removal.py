@@ -23,6 +23,7 @@ from watcherml.store.aside import ENDING
 from watcherml.store.database import Database
 from watcherml.store.gate import inside
 from watcherml.store.portable import digests_in
+from watcherml.store.sound import damaged
 
 _POINT_BYTES, _SAMPLE_BYTES = 28, 90  # a row with its header and its share of the indexes, as measured
 _BUSY_SECONDS = 5.0
@@ -280,16 +281,28 @@ def _own_blobs(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> dict
     own: set[str] = set()
     for run_id in run_ids:
         for row in connection.execute("SELECT facts FROM runs WHERE run_id = ?", (run_id,)):
-            own.update(digests_in(row[0]))
+            own.update(digests_in(_facts(run_id, row[0])))
     stored = {str(row[0]): int(row[1]) for row in connection.execute("SELECT digest, LENGTH(data) FROM blobs")}
     own &= stored.keys()
     if own:
         going = set(run_ids)
         for run_id, facts in connection.execute("SELECT run_id, facts FROM runs"):
             if run_id not in going:
-                own.difference_update(digests_in(facts))
+                own.difference_update(digests_in(_facts(run_id, facts)))
     return {digest: stored[digest] for digest in own}
 
 
+def _facts(run_id: object, facts: object) -> str:
+    if not isinstance(facts, str):
+        raise damaged("runs", str(run_id), "facts", "a JSON object", type(facts).__name__)
+    return facts
+
+
 def _column(connection: sqlite3.Connection, text: str, *values: Any) -> set[str]:
-    return {str(row[0]) for row in connection.execute(text, values)}
+    """Return ids; ``DamagedRow`` for one that is none: what belongs to that row would be taken for nobody's."""
+    found = {row[0] for row in connection.execute(text, values)}
+    wrong = [one for one in found if not isinstance(one, str)]
+    if wrong:
+        table = text.partition(" FROM ")[2].split()[0]
+        raise damaged(table, repr(wrong[0])[:80], "id", "text", type(wrong[0]).__name__)
+    return found

@@ -11,22 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from watcherml.errors import NotAStore, NotFound, StoreError
+from watcherml.errors import DamagedRow, NotFound, StoreError
 from watcherml.store.database import Database
 from watcherml.store.kept import Kept
+from watcherml.store.sound import all_sound, asked, sound
 
 if TYPE_CHECKING:
     from watcherml.platform import ProcessId
 
 Row = dict[str, Any]
 STATUSES = ("running", "success", "failed", "interrupted", "killed")
-_RESTORE = "The store is damaged there: restore it from a copy."
 # Samples are seconds apart; the receipt has the counter's own peak.
 COUNTED = (
     "(SELECT json_extract(x.receipt, '$.peak_device_bytes') FROM runs x WHERE x.run_id = run_summary.run_id)"
     " AS counted_peak"
 )
-_JSON_COLUMNS = ("config", "lossy_paths", "redacted_paths", "device", "facts", "receipt")
 
 
 class NewRun(NamedTuple):
@@ -205,7 +204,10 @@ class Runs:
 
         found = []
         for row in rows:
-            judged = judge(row, is_alive, now)
+            try:
+                judged = judge(sound("runs", row), is_alive, now)
+            except DamagedRow:
+                continue  # it is told where it is asked for, and must not hide the others
             if judged is not None:
                 try:
                     self.end(row["run_id"], *judged, min(now, row["heartbeat_at"]), row["last_step"])
@@ -248,7 +250,7 @@ class Runs:
             row = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise NotFound(f"no run {run_id[:100]!r} in {self._database.folder}", remedy="`watcher runs` lists them.")
-        return _decode(row)
+        return sound("runs", row)
 
     def listing(
         self,
@@ -262,11 +264,12 @@ class Runs:
         """Return ``run_summary`` rows, newest first; ``offset`` rows are passed over."""
         clauses, values = where(project=project, status=status, role=role)
         with self._database.reading() as connection:
-            rows = connection.execute(
+            rows = asked(
+                connection,
                 f"SELECT *, {COUNTED} FROM run_summary {clauses} ORDER BY started_at DESC, run_id LIMIT ? OFFSET ?",
                 (*values, limit, offset),
-            ).fetchall()
-        return [with_counted_peak(_decode(row)) for row in rows]
+            )
+        return [with_counted_peak(row) for row in all_sound("runs", rows)]
 
     def metrics(self, run_id: str, names: Sequence[str] | None = None, *, max_points: int | None = None) -> list[Row]:
         """Return metric points (name, step, value, at) in the order they were logged; NaN comes back as NaN.
@@ -282,7 +285,7 @@ class Runs:
                 rows = points.thinned(connection, run_id, names, max_points)
         for row in rows:
             del row["point"]
-        return rows
+        return rows if max_points is None else all_sound("metrics", rows)
 
     def samples(self, run_id: str, limit: int = 5_000, *, max_points: int | None = None) -> list[Row]:
         """Return the last ``limit`` resource samples, oldest first.
@@ -294,11 +297,11 @@ class Runs:
 
         with self._database.reading() as connection:
             if max_points is not None:
-                return points.thinned_samples(connection, run_id, max_points)
+                return all_sound("samples", points.thinned_samples(connection, run_id, max_points))
             rows = connection.execute(
                 "SELECT * FROM samples WHERE run_id = ? ORDER BY at DESC LIMIT ?", (run_id, limit)
             ).fetchall()
-        return [dict(row) for row in reversed(rows)]
+        return all_sound("samples", reversed(rows))
 
     def gpu_samples(self, run_id: str, limit: int = 5_000) -> list[Row]:
         """Return the last ``limit`` readings of GPUs, oldest first."""
@@ -306,7 +309,7 @@ class Runs:
             rows = connection.execute(
                 "SELECT * FROM gpu_samples WHERE run_id = ? ORDER BY at DESC, gpu_index DESC LIMIT ?", (run_id, limit)
             ).fetchall()
-        return [dict(row) for row in reversed(rows)]
+        return all_sound("gpu_samples", reversed(rows))
 
     def largest_samples(self, run_id: str) -> Row:
         """Return the largest ``device_bytes`` (reserved, else allocated) and ``own_bytes`` (NVML) of a run."""
@@ -348,7 +351,7 @@ class Runs:
                 "SELECT run_id, path, size_bytes, sha256, at FROM artifacts WHERE run_id = ? ORDER BY at, artifact_id",
                 (run_id,),
             ).fetchall()
-        return [dict(row) for row in rows]
+        return all_sound("artifacts", rows)
 
 
 def where(**conditions: Any) -> tuple[str, list[Any]]:
@@ -367,18 +370,6 @@ def _insert(connection: sqlite3.Connection, table: str, row: Row) -> None:
 def with_counted_peak(row: Row) -> Row:
     """Return a row of ``run_summary`` with the receipt's peak, where the samples between two peaks saw less."""
     counted = row.pop("counted_peak")
-    if counted is not None:
+    if isinstance(counted, int):
         row["peak_device_bytes"] = max(counted, row["peak_device_bytes"] or 0)
     return row
-
-
-def _decode(row: sqlite3.Row) -> Row:
-    found = dict(row)
-    for key in _JSON_COLUMNS:
-        if isinstance(found.get(key), str):
-            try:
-                found[key] = json.loads(found[key])
-            except ValueError as error:  # SQLite does not notice a changed byte within a text
-                where = f"run {found.get('run_id')}: {key}"
-                raise NotAStore(where, expected="JSON", got=str(error), remedy=_RESTORE) from None
-    return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.machinery
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -110,10 +112,19 @@ def code_files(project_root: Path) -> dict[str, str]:
 def watch_imports(project_root: Path) -> dict[str, str]:
     """Return a dict that fills with the digest of each project file at the moment it is imported.
 
-    A module that training imports late may be edited before the trial ends; what ran is what was there then.
+    A module that training imports late may be edited before the trial ends; what ran is what was there then. A script
+    that ``runpy`` runs is no module, and counts too.
     """
     finder = _Digester(project_root.resolve())
     sys.meta_path.insert(0, finder)
+    open_code = io.open_code
+
+    def opened(path: str) -> Any:
+        with contextlib.suppress(Exception):  # whoever opens it meets what is wrong
+            finder.note(str(Path(path).absolute()))
+        return open_code(path)
+
+    io.open_code = opened
     return finder.files
 
 
@@ -128,9 +139,13 @@ class _Digester:
         """Note the file of a module that is about to be imported, if it is the project's."""
         try:
             spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-            measured = None if spec is None else _digest_of(spec.origin, self._root)
+            self.note(None if spec is None else spec.origin)
         except Exception:  # noqa: BLE001 - the import itself says what is wrong
             return
+
+    def note(self, file: str | None) -> None:
+        """Note a file that is about to be run, if it is the project's."""
+        measured = _digest_of(file, self._root)
         if measured is not None:
             self.files.setdefault(*measured)
 

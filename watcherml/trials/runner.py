@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from watcherml.platform import make_private_dir, new_session_options, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
@@ -38,12 +38,22 @@ class Executor(Protocol):
         """End every trial at once and wait for that; none of them has a result any more."""
 
 
+class _Running(NamedTuple):
+    """A trial that goes on; ``began`` is of the monotonic clock, because somebody may set the other one."""
+
+    request: TrialRequest
+    paths: TrialPaths
+    guard: subprocess.Popen[bytes]
+    started: float
+    began: float
+
+
 class LocalExecutor:
     """Runs trials on this machine, each under its own guard."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._running: dict[str, tuple[TrialRequest, TrialPaths, subprocess.Popen[bytes], float]] = {}
+        self._running: dict[str, _Running] = {}
 
     def submit(self, request: TrialRequest, launch: Launch) -> None:
         """Write request and launch, then start the guard; its standard input is the proof that we live."""
@@ -61,14 +71,14 @@ class LocalExecutor:
                 stderr=log,
                 **new_session_options(),
             )
-        self._running[request.trial_id] = (request, paths, guard, time.time())
+        self._running[request.trial_id] = _Running(request, paths, guard, time.time(), time.monotonic())
 
     def poll(self, trial_id: str) -> TrialResult | None:
         """Return the result once the guard has ended; a guard that died without a word makes the trial ``lost``."""
-        request, paths, guard, started = self._running[trial_id]
+        request, paths, guard, started, began = self._running[trial_id]
         if guard.poll() is None:
             allowed = request.timeout_seconds + request.grace_seconds + 2 * SPARE_SECONDS
-            if time.time() - started > allowed:
+            if time.monotonic() - began > allowed:
                 guard.kill()  # somebody stopped it; its other half ends the trial
             return None
         if guard.stdin is not None:
@@ -81,7 +91,7 @@ class LocalExecutor:
 
     def stop(self, trial_id: str) -> None:
         """Tell the guard to end the trial, with its grace period."""
-        guard = self._running[trial_id][2]
+        guard = self._running[trial_id].guard
         try:
             if guard.stdin is not None:
                 guard.stdin.write(b"stop\n")
@@ -91,7 +101,7 @@ class LocalExecutor:
 
     def abandon(self) -> None:
         """Close the guards' standard input, as this process' death would, and wait until they have cleaned up."""
-        left = [guard for _, _, guard, _ in self._running.values()]
+        left = [one.guard for one in self._running.values()]
         self._running.clear()
         for guard in left:
             if guard.stdin is not None:
