@@ -20,6 +20,7 @@ _HOMES = {
     "step": "watcherml.recorder.steps",
     "identify": "watcherml.recorder.told",
     "worst_batch": "watcherml.recorder.told",
+    "output_directory": "watcherml.recorder.told",
     # failures
     "CAPSULE_SCHEMA_VERSION": "watcherml.forensics.capsule",
     "classify_text": "watcherml.forensics.classify",
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from watcherml.recorder.phase import phase as phase
     from watcherml.recorder.steps import step as step
     from watcherml.recorder.told import identify as identify
+    from watcherml.recorder.told import output_directory as output_directory
     from watcherml.recorder.told import worst_batch as worst_batch
     from watcherml.simulated.active import host_memory as host_memory
     from watcherml.simulated.device import simulated_device as simulated_device

@@ -4,6 +4,7 @@ import itertools
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from builders import MIB
@@ -44,6 +45,7 @@ def test_outside_a_trial_nothing_happens():
     watcherml.identify(model="gpt")
     watcherml.identify(model=None)
     watcherml.step()
+    assert watcherml.output_directory("a/b") == Path("a/b") and not Path("a").exists()
     with pytest.raises(TypeError):
         watcherml.identify("gpt")  # the keyword says what is identified
 
@@ -99,6 +101,15 @@ def test_two_names_for_one_model_are_refused_and_the_same_one_is_not(trial):
         watcherml.identify(model="bert")
 
 
+@pytest.mark.parametrize("bad", ["", None, 3, b"out", "a\0b"])
+def test_a_folder_that_is_no_path_is_refused_in_and_outside_of_a_trial(monkeypatch, tmp_path, bad):
+    with pytest.raises(InvalidValue, match=r"output_directory\.usual: expected the path of a folder"):
+        watcherml.output_directory(bad)
+    monkeypatch.setenv(told.OUTPUTS, str(tmp_path))
+    with pytest.raises(InvalidValue, match=r"output_directory\.usual: expected the path of a folder"):
+        watcherml.output_directory(bad)
+
+
 SOURCE = """
 import itertools
 import watcherml
@@ -124,6 +135,20 @@ def train(config, max_steps=None):
 def names(config, max_steps=None):
     watcherml.identify(model="gpt2@607a30d")
     return {"steps_completed": 5}
+
+def saves(config, max_steps=None):
+    import os
+    import subprocess
+    import sys
+
+    os.chdir(os.path.dirname(__file__))
+    folder, other = watcherml.output_directory("checkpoints"), watcherml.output_directory("logs/checkpoints")
+    resumed = (folder / "last.pt").exists()
+    (folder / "last.pt").write_text("a trial's")
+    code = "import watcherml; print(watcherml.output_directory('checkpoints'))"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    own, same = folder != other and other.is_dir() and not list(other.iterdir()), child == str(folder)
+    return {"steps_completed": 5, "resumed": int(resumed), "same_in_a_child": int(same), "own": int(own)}
 
 def misnames(config, max_steps=None):
     watcherml.identify(model="another")
@@ -173,6 +198,19 @@ def test_a_probe_finds_the_out_of_memory_of_a_batch_that_comes_late(run_trials):
     assert probe.outcome == "oom" and probe.failure.failure_class == "simulated_out_of_memory", probe.sentence
     assert control.outcome == "completed", control.sentence
     assert (control.progress.steps, control.progress.source) == (5, "optimizer")
+
+
+def test_each_trial_saves_into_an_empty_folder_that_is_gone_afterwards(run_trials, storage, tmp_path):
+    mine = tmp_path / "told_project" / "checkpoints" / "last.pt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    none = Device("none")
+    for trial in run_trials(("saves", "probe", none, {}), ("saves", "control", none, {})):
+        assert trial.outcome == "completed", trial.sentence
+        wanted = {"steps_completed": 5.0, "resumed": 0.0, "same_in_a_child": 1.0, "own": 1.0}
+        assert dict(trial.metrics) == wanted, trial.trial_id
+    assert mine.read_text() == "mine" and len(list(mine.parent.iterdir())) == 1
+    assert not [path for path in storage.path.rglob("*") if "checkpoints" in path.name]
 
 
 def test_a_trial_reports_the_model_that_was_named(run_trials):

@@ -1,11 +1,14 @@
-"""What training code tells the trial it runs in: which model it is, and the batch that needs the most memory.
+"""What training code tells the trial it runs in, and asks of it: its model, its largest batch, where to save.
 
-Both calls do nothing outside a trial, so that a training function can be used as it is anywhere else.
+The calls do nothing outside a trial, so that a training function can be used as it is anywhere else.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from watcherml.errors import InvalidValue
@@ -16,6 +19,9 @@ WORST_STEPS = 2
 # Where nothing counts steps, two batches are two steps; where an optimizer does, accumulation may take this many.
 _MOST_ROUNDS = 4_096
 _LONGEST = 1_024
+# Names a trial's own folder to all of its processes.
+OUTPUTS = "WATCHERML_TRIAL_OUTPUTS"
+_NAMED = 60  # characters of a folder's own name
 
 
 class Told:
@@ -70,6 +76,26 @@ def identify(*, model: str) -> None:
                 remedy="Use one name for the model in both places.",
             )
     _here.model = model
+
+
+def output_directory(usual: str | os.PathLike[str]) -> Path:
+    """Return where to save: ``usual`` outside a trial, and in a trial a folder of that trial alone.
+
+    So no trial overwrites your checkpoints or resumes from those of another trial. A trial's folder is made empty, is
+    the same for the same ``usual`` in all processes of the trial, and is removed when the trial has ended. Outside
+    nothing is made. Raises ``InvalidValue`` if ``usual`` is no path, and in a trial ``OSError`` if the folder cannot
+    be made.
+    """
+    text = os.fspath(usual) if isinstance(usual, os.PathLike) else usual
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidValue("output_directory.usual", expected="the path of a folder", got=f"{usual!r:.80}")
+    outputs = os.environ.get(OUTPUTS)
+    if not outputs:
+        return Path(usual)
+    told = hashlib.sha256(os.fsencode(os.path.normpath(text))).hexdigest()[:8]
+    folder = Path(outputs) / f"{Path(text).name[-_NAMED:] or 'outputs'}-{told}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def worst_batch(batch: Any) -> Iterator[Any]:

@@ -17,7 +17,7 @@ _STEPS = {
     "source_failure_not_reproduced": "see that the function takes its values from config, makes all that the failed run"
     " had on the device, and resumes from no checkpoint; what only the notebook held is not there in a fresh process",
     "control_failed_differently": f"{_SAME}; a checkpoint that the function resumes from is state of an earlier run:"
-    " have it start afresh and save into a folder of its own",
+    " have it start afresh and save where watcherml.output_directory(...) says",
     "control_missing": f"{_AGAIN} with its control trial",
     "control_inconclusive": f"look at what the control printed, raise the limit that ended it, and {_AGAIN}",
     "stopped_by_user": f"{_AGAIN} to try once more; what was tried stays on record",

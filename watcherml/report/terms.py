@@ -217,8 +217,8 @@ def entrypoint_sentence(contract: RecoveryContract) -> str:
 
 
 WRITES_SENTENCE = (
-    "Each trial saves what the function saves, where it saves it: a checkpoint of yours there is overwritten, and the"
-    " next trial may resume from it."
+    "Each trial saves where the function saves: outside of watcherml.output_directory(...) it overwrites a checkpoint"
+    " of yours, and the next trial may resume from it."
 )
 
 

@@ -72,7 +72,7 @@ def sound(table: str, row: Mapping[str, Any] | sqlite3.Row) -> Row:
             try:
                 found[key] = _value(kind, value)
             except InvalidValue as error:
-                who = ", ".join(_shown(found.get(name)) for name in names)
+                who = ", ".join(_named(found.get(name)) for name in names)
                 raise damaged(table, who, key, error.expected, error.got) from None
     return found
 
@@ -169,6 +169,10 @@ def _decoded(kind: str, value: Any) -> Any:
     if not isinstance(found, dict if kind == "object" else list):
         raise InvalidValue("", expected=_WORDS[kind], got=_shown(value))
     return found
+
+
+def _named(value: Any) -> str:
+    return str(value) if isinstance(value, int) else _shown(value)
 
 
 def _shown(value: Any) -> str:

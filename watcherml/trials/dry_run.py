@@ -29,6 +29,7 @@ from typing import Any
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.platform import new_session_options, signal_name
 from watcherml.recorder.redact import redact_text
+from watcherml.recorder.told import OUTPUTS
 from watcherml.trials.check_entrypoint import child_environment, resolved_root
 from watcherml.trials.dry_run_child import answer_path
 from watcherml.trials.logs import CappedLog
@@ -113,6 +114,7 @@ class DryRun:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(self._work),
             "WATCHERML_DIR": str(self._work / "store"),
+            OUTPUTS: str(self._work / "outputs"),
             "WANDB_MODE": "disabled",
             "HF_HUB_OFFLINE": "1",
         }

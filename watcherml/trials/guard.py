@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from watcherml.platform import become_subreaper, new_session_options, signal_nam
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.recorder.host_memory import oom_kills
 from watcherml.recorder.redact import remember
+from watcherml.recorder.told import OUTPUTS
 from watcherml.trials.handover import GuardEnd
 from watcherml.trials.keeper import guarded
 from watcherml.trials.logs import CappedLog
@@ -80,6 +82,7 @@ class Guard:
         kill_all(self.paths.mark, descendants=True)
         for log in logs:
             log.finish()
+        shutil.rmtree(self.paths.outputs, ignore_errors=True)
         code, digest = worker.returncode, line.digest()
         report = self.paths.report(nonce)
         sealed = digest is not None or not line.brings_digests
@@ -101,6 +104,7 @@ class Guard:
             **dict(self.request.environment),
             MARKER: self.paths.mark,
             GUARD: str(os.getpid()),
+            OUTPUTS: str(self.paths.outputs),
             "PYTHONUNBUFFERED": "1",
         }
         if self.launch.gpu is not None:

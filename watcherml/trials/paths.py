@@ -34,6 +34,7 @@ class TrialPaths:
         self.stdout = folder / "stdout.log"
         self.stderr = folder / "stderr.log"
         self.guard_log = folder / "guard.log"
+        self.outputs = folder / "outputs"
 
     @classmethod
     def of(cls, store: Path, trial_id: str) -> TrialPaths:
