@@ -142,11 +142,17 @@ def test_a_verdict_that_does_not_follow_from_its_trials_is_not_told_as_verified(
     assert client.get_run(there).data.tags["watcherml.recovery.status"] == "verified"
     with closing(sqlite3.connect(storage.database.path)) as connection, connection:
         connection.execute("DROP TRIGGER records_never_change")
-        connection.execute("UPDATE records SET document = replace(document, 'completed', 'complete_')")
+        connection.execute(
+            "UPDATE records SET document = replace(document, 'completed', 'complete_') WHERE kind <> 'recovery-verdict'"
+        )
     assert storage.audit.campaign("recovery-1")["status"] == "verified"  # the row alone still says so
     sink.mirror(source)
-    tags = client.get_run(there).data.tags
-    assert tags["watcherml.recovery.status"] == "unrecorded"
+    assert client.get_run(there).data.tags["watcherml.recovery.status"] == "unrecorded"
+    with closing(sqlite3.connect(storage.database.path)) as connection, connection:
+        connection.execute("UPDATE records SET document = replace(document, 'verified', 'Verified')")
+    with pytest.warns(Warning, match="verdict on record"):
+        sink.mirror(source)
+    assert client.get_run(there).data.tags["watcherml.recovery.status"] == "unrecorded"
 
 
 SCRIPT = """

@@ -72,12 +72,12 @@ def test_a_plan_that_changes_the_effective_batch_says_so_and_how_to_name_what_ac
     said = " ".join(watcher(*prepare(run_id))[1].split())
     assert "batch-4 and 2 more change the effective batch." in said
     assert '--capabilities FILE: {"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}.' in said
-    assert "a checkpoint of yours there is overwritten" in said
+    assert "it overwrites a checkpoint of yours" in said
     (folder / "told.json").write_text('{"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}')
     said = watcher(*prepare(run_id, "--capabilities", "told.json"))[1]
     assert "change the effective batch" not in said and "train.accumulate: 1 → 2" in said
     short = " ".join(watcher(*["recover", *prepare(run_id)[1:], "--no-approval-prompts"])[1].split())
-    assert "batch-4 and 2 more change the effective batch." in short and "of yours there" in short
+    assert "batch-4 and 2 more change the effective batch." in short and "checkpoint of yours" in short
 
 
 def test_steps_in_a_section_of_the_configuration_are_offered_and_not_taken(failed, watcher):
