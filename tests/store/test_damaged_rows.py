@@ -10,7 +10,7 @@ from stored import record, recorded_plan, rename
 
 import watcherml
 from watcherml import frames
-from watcherml.api import data
+from watcherml.api import data, surroundings
 from watcherml.api.glance import glance
 from watcherml.campaign import events
 from watcherml.campaign.ledger import Ledger, Settings
@@ -155,6 +155,13 @@ def test_a_frame_leaves_a_damaged_row_out(made, damage):
         folder = damage("runs", column, value, RUN)
         with pytest.warns(DamagedRowWarning, match=made[1]):
             assert list(frames.runs(storage=folder)["run_id"]) == [made[2]]
+
+
+def test_doctor_names_what_lists_leave_out(made, damage):
+    (found,) = surroundings.rows(Storage(damage("runs", "config", "{", RUN)))
+    assert found.status == "warn" and f"table runs, row {made[1]}: config" in found.sentence and found.remedy
+    (found,) = surroundings.rows(Storage(damage("capsules", "sentence", b"\xff", RUN)))
+    assert found.status == "warn" and "table " in found.sentence and "1 more" in found.sentence
 
 
 def test_nothing_is_removed_where_an_id_cannot_be_read(made, damage, capsys):

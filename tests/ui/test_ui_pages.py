@@ -395,3 +395,16 @@ def test_a_run_that_goes_on_is_shown_with_its_points_so_far(tmp_path):
         assert "last 1.5" in shown(page) and 'id="metrics" data-refresh="5"' in page.text
     finally:
         run.finish()
+
+
+def test_a_page_says_what_it_leaves_out(tmp_path):
+    with watcherml.Run("demo", {}, Storage(tmp_path / "store"), quiet=True) as run:
+        run.log_metric("loss", 0.5, step=1)
+    client = Client(tmp_path / "store")
+    told = "1 damaged row of this store is left out here."
+    assert told not in client.get("/runs").text
+    with client.storage.database.writing() as connection:
+        connection.execute("UPDATE runs SET last_step = 'many <b>'")
+    page = client.get("/runs").text
+    assert told in page and f"row {run.run_id}: last_step" in page and "<b>" not in page
+    assert told not in client.get("/guide").text

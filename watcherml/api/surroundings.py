@@ -18,6 +18,7 @@ from watcherml.api import registered
 from watcherml.api.finding import Finding
 from watcherml.errors import WatcherError
 from watcherml.recorder.git import Git, GitFailed
+from watcherml.store.sound import damage
 from watcherml.store.storage import Storage
 
 # A run's journal, capsule and patch are some MiB, the working data of a campaign's trials some hundred.
@@ -40,6 +41,7 @@ def look(storage: Storage) -> Iterator[Finding]:
     yield temporary_files()
     yield space(storage.path)
     yield clock(storage)
+    yield from rows(storage)
     yield git()
     yield extras()
     found = sidebar()
@@ -108,6 +110,23 @@ def clock(storage: Storage) -> Finding:
                        "Set this machine's clock by network time; until it is past that moment, new runs are listed"
                        " below older ones.")  # fmt: skip
     return Finding("Clock", "ok", "It agrees with the file system, and no run began after now.")
+
+
+def rows(storage: Storage) -> Iterator[Finding]:
+    """Look at each row of a store for what no version wrote there; nothing for a store that cannot be read."""
+    if not storage.exists or storage.is_older:
+        return
+    try:
+        with storage.database.reading() as connection:
+            found = damage(connection)
+    except WatcherError:  # the finding of the store
+        return
+    if found:
+        more = f" {len(found) - 1} more are damaged." if len(found) > 1 else ""
+        yield Finding("Rows", "warn", f"A row of the store is damaged, and lists leave it out: {found[0]}{more}",
+                      "Bring it back from a copy of the store (`watcher pack` makes one), or live without it.")  # fmt: skip
+    else:
+        yield Finding("Rows", "ok", "Every row that lists show is as the program wrote it.")
 
 
 def _newest_start(storage: Storage) -> float | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from watcherml.errors import DamagedRow, InvalidValue
@@ -58,8 +60,26 @@ _SPECS = {
 }
 
 
+# Tables of which each row can be looked at in seconds; points and readings are millions.
+LOOKED_AT = ("runs", "capsules", "campaigns", "trials", "events", "cells", "artifacts")
+
+
 class DamagedRowWarning(UserWarning):
     """A damaged row was left out of a list."""
+
+
+_heard: ContextVar[list[str] | None] = ContextVar("rows that were left out", default=None)
+
+
+@contextmanager
+def hearing() -> Iterator[list[str]]:
+    """Collect what the lists leave out in this block, instead of warning of it: a page says it itself."""
+    heard: list[str] = []
+    token = _heard.set(heard)
+    try:
+        yield heard
+    finally:
+        _heard.reset(token)
 
 
 def sound(table: str, row: Mapping[str, Any] | sqlite3.Row) -> Row:
@@ -89,8 +109,20 @@ def each(rows: Iterable[Any], make: Callable[[Any], T]) -> list[T]:
         try:
             found.append(make(row))
         except DamagedRow as error:
-            warnings.warn(f"Left out of the list: {error}", DamagedRowWarning, stacklevel=3)
+            heard = _heard.get()
+            if heard is None:
+                warnings.warn(f"Left out of the list: {error}", DamagedRowWarning, stacklevel=3)
+            elif str(error) not in heard:
+                heard.append(str(error))
     return found
+
+
+def damage(connection: sqlite3.Connection) -> list[str]:
+    """Return what is damaged in the tables of ``LOOKED_AT``, a sentence each."""
+    with hearing() as heard:
+        for table in LOOKED_AT:
+            all_sound(table, connection.execute(f"SELECT * FROM {table}"))
+    return heard
 
 
 def asked(

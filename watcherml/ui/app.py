@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from watcherml.errors import InvalidRecord, InvalidValue, NotFound, StoreError, WatcherError
 from watcherml.report.safe import one_line
+from watcherml.store.sound import hearing
 from watcherml.ui import asking
 from watcherml.ui.changes import CHANGES
 from watcherml.ui.guard import HEADERS, Guard
@@ -89,7 +90,8 @@ def create_app(site: Site) -> ASGIApp:
 
 def _page(site: Site, view: View) -> Callable[[Request], Awaitable[Response]]:
     def work(request: Request) -> Response:
-        return _answer(site, request, view(site, request))
+        with hearing() as left_out:
+            return _answer(site, request, view(site, request), left_out)
 
     return _guarded(site, lambda request: run_in_threadpool(work, request))
 
@@ -150,9 +152,9 @@ def _status(error: WatcherError, method: str) -> int:
     return 500
 
 
-def _answer(site: Site, request: Request, page: Page) -> Response:
+def _answer(site: Site, request: Request, page: Page, left_out: Sequence[str] = ()) -> Response:
     store: dict[str, Any] = {"path": str(site.storage.path), "older": site.storage.is_older}
-    html = render(page, token=site.token, store=store, call=site.command)
+    html = render(page, token=site.token, store=store, call=site.command, left_out=left_out)
     # Without a referrer a browser calls the origin of its own forms "null"; other sites learn nothing either way.
     headers = {"Referrer-Policy": "same-origin"} if page.has_form else {}
     return HTMLResponse(html, page.status, headers={**HEADERS, **headers})
