@@ -124,7 +124,7 @@ def rows(storage: Storage) -> Iterator[Finding]:
     if found:
         more = f" {len(found) - 1} more are damaged." if len(found) > 1 else ""
         yield Finding("Rows", "warn", f"A row of the store is damaged, and lists leave it out: {found[0]}{more}",
-                      "Bring it back from a copy of the store (`watcher pack` makes one), or live without it.")  # fmt: skip
+                      "Restore it from a copy of the store, such as `watcher pack` makes.")  # fmt: skip
     else:
         yield Finding("Rows", "ok", "Every row that lists show is as the program wrote it.")
 
