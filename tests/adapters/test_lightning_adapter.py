@@ -123,10 +123,16 @@ def test_an_error_of_the_recording_never_reaches_training(storage, monkeypatch):
 
 @pytest.mark.parametrize(
     ("config", "limit", "steps"),
-    [({}, 5, 5), ({"max_steps": -1}, 5, 5), ({"max_steps": 3}, 5, 3), ({"max_steps": 9}, 5, 5)],
+    [({}, 5, 5), ({"max_steps": -1}, 5, 5), ({"max_steps": 3}, 5, 3), ({"max_steps": 9}, 5, 5),
+     ({"trainer": {"max_steps": 3}}, 5, 3), ({"trainer": {"max_steps": 3}}, None, 3), ({"trainer": "gpu"}, 5, 5)],
 )  # fmt: skip
 def test_max_steps_limits_the_trainer_and_raises_no_limit(config, limit, steps):
     assert trainer_options(config, limit) == {"max_steps": steps}
+
+
+def test_a_section_trainer_of_a_yaml_file_reaches_the_trainer_with_what_a_recovery_changed_there():
+    config = {"trainer": {"max_steps": 20, "accumulate_grad_batches": 4, "precision": "bf16-mixed"}, "precision": "32"}
+    assert trainer_options(config) == config["trainer"]
 
 
 def test_the_training_function_returns_its_steps_and_metrics():

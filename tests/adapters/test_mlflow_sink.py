@@ -1,6 +1,7 @@
 """Mirroring to a real MLflow store in SQLite: what arrives there, how often, and what a broken tracker costs."""
 
 import math
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -193,6 +194,18 @@ def test_another_rank_follows_nothing(storage, uri, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     following = MLflowSink(storage, tracking_uri=uri).follow("demo-no-such-run")
     assert following.close() and following.wait()
+
+
+def test_a_tracker_that_does_not_answer_until_the_end_is_a_warning_too(storage, uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sink = MLflowSink(storage, tracking_uri=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with watcherml.Run("mirror", {}, storage, quiet=True) as run:
+            following = sink.follow(run)
+        request, _ = silent.accept()
+        with request, pytest.warns(RuntimeWarning, match="could not mirror run .* not done within"):
+            assert not following.close(0.01)
+    assert following.wait(300)
 
 
 @pytest.mark.parametrize("broken", ["sqlite:///{}/file/nowhere.db", "http://127.0.0.1:9"])

@@ -121,7 +121,7 @@ def test_nothing_of_the_process_is_told(storage, place, monkeypatch):
 
 def test_mirroring_again_writes_nothing_until_there_is_news_and_then_one_folder_replaces_the_other(storage, place):
     sink = WandbSink(storage, folder=place)
-    with watcherml.Run("mirror", {"lr": 1}, storage, quiet=True) as run:
+    with watcherml.Run("team/vision: 50%?#\\x", {"lr": 1}, storage, quiet=True) as run:
         run.log_metric("loss", 1.0, step=0)
         assert sink.mirror(run.run_id) == run.run_id
         first = folders(place)
@@ -133,6 +133,7 @@ def test_mirroring_again_writes_nothing_until_there_is_news_and_then_one_folder_
     there = Written(folder)
     assert [row["loss"] for row in there.history] == [1.0, 0.5] and there.summary["watcherml.status"] == "success"
     assert there.run.run_id == run.run_id and there.exit == 0
+    assert there.run.project == "team-vision- 50----x"  # W&B refuses the whole run for one of /\#?%:
 
 
 def test_a_verdict_arrives_with_the_sealed_result(storage, place):

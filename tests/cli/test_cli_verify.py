@@ -460,7 +460,7 @@ def test_a_campaign_without_a_result_says_so(here, check, tmp_path, written):
     assert code == 1 and document["problems"][0]["path"] == "$.value.campaign_id"
 
 
-def test_a_campaign_whose_record_was_damaged_is_altered(here, check, tmp_path):
+def test_a_campaign_whose_record_was_damaged_is_altered(here, check, tmp_path, capsys):
     shutil.copytree(here.storage.path, tmp_path / "copy")
     connection = sqlite3.connect(tmp_path / "copy" / "watcherml.db")
     connection.execute("DELETE FROM capsules")
@@ -474,6 +474,9 @@ def test_a_campaign_whose_record_was_damaged_is_altered(here, check, tmp_path):
     connection.close()
     code, document = check("first", Storage(tmp_path / "copy"))
     assert (code, document["standing"]) == (1, "altered") and document["problems"][0]["path"] == "$.digest"
+    for form in ("text", "json"):  # of an ended campaign it shows what it came to, and that is recomputed too
+        shown = main(["--data-dir", str(tmp_path / "copy"), "stop", "first", "--format", form]), capsys.readouterr()
+        assert shown[0] == 1 and "Verified" not in "".join(shown[1])
 
 
 # -- archives -----------------------------------------------------------------------------------------------------

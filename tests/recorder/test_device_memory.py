@@ -18,6 +18,7 @@ from watcherml.recorder.device_memory import MemoryLog
 from watcherml.recorder.thinned import Thinned
 from watcherml.simulated import active
 from watcherml.simulated.device import simulated_device
+from watcherml.store import pages
 
 optimizers = importlib.import_module("torch.optim.optimizer")
 
@@ -91,6 +92,15 @@ def test_a_loader_on_the_simulated_device_is_heard_once(log):
         kept = [model(x) for x, _ in device.batches(other)]
     assert log.other_loader and log.batches_since_step == 5 and len(kept) == 6
     assert log.batches_of_last_loader() == [45] * 6 and len(log.batch_elements) == 10
+
+
+def test_a_run_that_was_only_measured_is_listed_as_simulated_as_its_receipt_says(storage):
+    with simulated_device(None), watcherml.Run("demo", {}, storage, quiet=True):
+        torch.zeros(1000)
+    (row,) = storage.list_runs()
+    with storage.database.reading() as connection:
+        (shown,) = pages.runs(connection, pages.Cut(5, 0)).rows
+    assert row["device_kind"] == shown["device_kind"] == "simulated" and row["peak_device_bytes"] > 0
 
 
 def test_what_the_device_held_before_the_run_counts_as_its_start(log):

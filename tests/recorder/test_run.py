@@ -131,6 +131,7 @@ def test_a_store_that_cannot_be_written_costs_one_warning_and_nothing_else(tmp_p
             for step in range(100):
                 run.log_metric("loss", 1.0, step=step)
     assert len(seen) == 1 and len(run.problems) > 100
+    assert ".." not in str(seen[0].message) and ". Training goes on;" in str(seen[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with watcherml.Run("demo", {}, tmp_path / "file" / "store", quiet=True) as run:

@@ -125,7 +125,8 @@ class Sink(ABC):
         if self._warned:
             return
         self._warned = True
-        text = f"watcherml: {type(self).__name__} could not mirror run {run_id}: {type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {error}".rstrip(". ")
+        text = f"watcherml: {type(self).__name__} could not mirror run {run_id}: {said}"
         more = ". The local store is whole; mirror(run_id) makes up for it."
         # Warnings may have been turned into errors, and a hook of the user's may raise anything.
         with contextlib.suppress(Exception):
@@ -156,9 +157,11 @@ class Following:
         return not self._thread.is_alive()
 
     def close(self, timeout_seconds: float = _EXIT_SECONDS) -> bool:
-        """Mirror what there is now and follow no longer; returns whether it came to that in time."""
+        """Mirror what there is now and follow no longer; returns whether it came to that in time, and warns if not."""
         self._stop.set()
         done = self.wait(timeout_seconds)
+        if not done:
+            self._sink._warn(self.run_id, TimeoutError(f"not done within {timeout_seconds:g} s, and not waited for"))
         atexit.unregister(self.close)
         return done
 

@@ -27,6 +27,7 @@ except ImportError as error:
     ) from error
 
 _MOST_TEXT = 5_000
+_NOT_IN_A_PROJECT = re.compile(r"[/\\#?%:]")  # wandb's own check refuses the whole run for one of these
 _NOT_IN_AN_ID = re.compile(r"[^\w\-]", re.ASCII)
 # Nothing of this process is W&B's business: no console, code, git, packages, host name or statistics.
 _QUIET: dict[str, Any] = {
@@ -40,8 +41,9 @@ class WandbSink(Sink):
     """Mirrors runs to offline runs of W&B in ``folder``/wandb; ``wandb sync`` uploads them whenever you like.
 
     Each run has one offline folder, written as a whole: where the store has news, a new one takes its place under the
-    same id, since W&B replaces a run that is uploaded again. ``project`` defaults to the run's, ``folder`` to the
-    working directory at the time of the call. Steps stand in the metric ``step``, which is the axis of all others.
+    same id, since W&B replaces a run that is uploaded again. ``project`` defaults to the run's, with ``-`` for what W&B
+    refuses in it (``/`` and others); ``folder`` to the working directory at the time of the call. Steps stand in the
+    metric ``step``, which is the axis of all others.
     ``every_seconds`` is how often ``follow`` mirrors a run that goes on; by default only its end.
     """
 
@@ -77,7 +79,8 @@ class WandbSink(Sink):
         row = picture.run
         self._folder.mkdir(parents=True, exist_ok=True)
         run = wandb.init(
-            project=(self._project or row["project"])[:128], id=there, name=(row.get("title") or row["run_id"])[:128],
+            project=_NOT_IN_A_PROJECT.sub("-", self._project or row["project"])[:128],
+            id=there, name=(row.get("title") or row["run_id"])[:128],
             dir=str(self._folder), mode="offline", reinit="create_new", config=row["config"], job_type=row["role"],
             tags=[_short(tag) for tag in _labels(picture)], notes=_notes(picture)[:_MOST_TEXT],
             settings=wandb.Settings(**_QUIET),

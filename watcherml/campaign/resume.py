@@ -51,8 +51,10 @@ def resume(storage: Storage, campaign_id: str) -> None:
     """
     state = lifecycle(storage, campaign_id)
     if state in ("running", "ended"):
+        again = " To try again: `watcher recover --plan FILE`, or `watcher recover RUN_ID` with the same flags."
         raise CampaignError(f"campaign {campaign_id} cannot be resumed", expected="an interrupted campaign", got=state,
-                            remedy=f"`watcher recovery {campaign_id}` shows where it stands.")  # fmt: skip
+                            remedy=f"`watcher recovery {campaign_id}` shows where it stands."
+                                   f"{again if state == 'ended' else ''}")  # fmt: skip
     supervisor.spawn(storage, campaign_id)
 
 

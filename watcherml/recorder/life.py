@@ -99,7 +99,7 @@ class Problems:
 
     def _warn(self, words: str) -> None:
         text = (
-            f"WatcherML could not record part of run {self.run_id}: {words}. Training goes on;"
+            f"WatcherML could not record part of run {self.run_id}: {words.rstrip('. ')}. Training goes on;"
             " further problems are counted in run.problems."
         )
         # Warnings may have been turned into errors, and a hook of the user's may raise anything.

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 STATUSES = ("running", "success", "failed", "interrupted", "killed")
-# Samples are seconds apart; the receipt has the counter's own peak.
-COUNTED = (
-    "(SELECT json_extract(x.receipt, '$.peak_device_bytes') FROM runs x WHERE x.run_id = run_summary.run_id)"
-    " AS counted_peak"
+# Samples are seconds apart; the receipt has the counter's own peak, and says whose counter it was.
+COUNTED = ", ".join(
+    f"(SELECT json_extract(x.receipt, '$.{key}') FROM runs x WHERE x.run_id = run_summary.run_id) AS {name}"
+    for key, name in (("peak_device_bytes", "counted_peak"), ("peak_source", "counted_by"))
 )
 
 
@@ -368,8 +368,13 @@ def _insert(connection: sqlite3.Connection, table: str, row: Row) -> None:
 
 
 def with_counted_peak(row: Row) -> Row:
-    """Return a row of ``run_summary`` with the receipt's peak, where the samples between two peaks saw less."""
-    counted = row.pop("counted_peak")
+    """Return a row of ``run_summary`` with the receipt's peak, where the samples between two peaks saw less.
+
+    A simulated device without a limit is no device that a run can be repeated on, but what was measured is simulated.
+    """
+    counted, counted_by = row.pop("counted_peak"), row.pop("counted_by")
+    if counted_by == "simulated device" and row["device_kind"] == "none":
+        row["device_kind"] = "simulated"
     if isinstance(counted, int):
         row["peak_device_bytes"] = max(counted, row["peak_device_bytes"] or 0)
     return row

@@ -18,9 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(values: argparse.Namespace, console: Console) -> int:
-    """Ask a running campaign to end and wait for it; one that does not run is left as it is."""
+    """Ask a running campaign to end and wait for it; one that does not run is left as it is.
+
+    What an ended one came to is recomputed from its trials, as ``recovery`` does; raises ``TrustError`` for one whose
+    records are damaged.
+    """
     from watcherml.api import data
     from watcherml.api.recover import Campaign
+    from watcherml.api.result import RecoveryResult
     from watcherml.report import plain
 
     storage = storage_of(values)
@@ -34,7 +39,10 @@ def run(values: argparse.Namespace, console: Console) -> int:
             campaign.wait(grace + _PAUSE_SECONDS)
     row = data.campaign(storage, values.campaign_id)
     document = {key: row[key] for key in ("campaign_id", "lifecycle", "status", "reason_code", "sentence")}
-    sentence = _sentence(values, before, row["lifecycle"], row["sentence"] or "")
+    if row["lifecycle"] == "ended":  # its row is only what was noted down: what it is worth is computed again
+        result = RecoveryResult.of_campaign(values.campaign_id, storage)
+        document.update(status=result.status, reason_code=result.reason_code, sentence=result.sentence)
+    sentence = _sentence(values, before, row["lifecycle"], document["sentence"] or "")
     text = plain.finish(plain.wrap(sentence))
     deliver(
         values, console, {"text": lambda _color: text, "json": as_json({"kind": "stop", "was": before, **document})}
