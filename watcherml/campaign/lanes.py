@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.result import TrialResult
 from watcherml.recorder.nvml import Nvml
 
 
@@ -39,6 +40,24 @@ def lanes_here(plan: RecoveryPlan) -> Lanes:
     finally:
         nvml.close()
     return choose(plan, facts.get("gpus") or [], processors(), str(facts.get("reason") or ""))
+
+
+def gpus_here(plan: RecoveryPlan) -> int:
+    """Return how many GPUs a trial sees that is held to none of them: 1 where it has none, or none can be counted."""
+    if plan.contract.device.kind != "cuda":
+        return 1
+    nvml = Nvml()
+    try:
+        return max(1, len(nvml.facts().get("gpus") or []))
+    finally:
+        nvml.close()
+
+
+def charged(result: TrialResult, gpus: int) -> TrialResult:
+    """Return a result with the GPU seconds of one that left no report, and so did not say how many GPUs it saw."""
+    if result.execution_id is not None:
+        return result
+    return result.replace(gpu_seconds=round(result.wall_seconds * gpus, 3))
 
 
 def choose(plan: RecoveryPlan, gpus: list[dict[str, Any]], processors: int, unknown: str = "") -> Lanes:

@@ -9,7 +9,7 @@ from typing import cast
 
 from watcherml.campaign import events, free_memory
 from watcherml.campaign.decide import Next, decide_wave
-from watcherml.campaign.lanes import Lanes, lanes_here
+from watcherml.campaign.lanes import Lanes, charged, gpus_here, lanes_here
 from watcherml.campaign.ledger import Ledger
 from watcherml.errors import StoreError, WatcherError
 from watcherml.forensics.capsule import Capsule
@@ -47,6 +47,7 @@ class CampaignRun:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         lanes: Callable[[RecoveryPlan], Lanes] = lanes_here,
+        gpus: Callable[[RecoveryPlan], int] = gpus_here,
     ) -> None:
         self.ledger = ledger
         self.executor = executor
@@ -58,6 +59,7 @@ class CampaignRun:
         self._monotonic = monotonic
         self._sleep = sleep
         self._lanes = lanes
+        self._visible = gpus(self.plan)
         self._began = monotonic()
         # What earlier supervisors of this campaign used counts too.
         self._used_before = sum(one.result.wall_seconds for one in ledger.trials())
@@ -124,16 +126,18 @@ class CampaignRun:
             return float("inf")
         return limit - sum(one.result.gpu_seconds for one in self.ledger.trials())
 
-    def _gpus(self) -> float:
-        """Return how many GPUs a trial is charged for, as the trials so far were: the first one tells it."""
-        charged = [one.result for one in self.ledger.trials() if one.result.wall_seconds > 0]
-        return max((round(one.gpu_seconds / one.wall_seconds) for one in charged), default=1) or 1
+    def _gpus(self) -> int:
+        """Return how many GPUs a trial is charged for: those seen from here, or what the trials so far have told."""
+        told = [one.result for one in self.ledger.trials() if one.result.wall_seconds > 0]
+        return max(self._visible, *(round(one.gpu_seconds / one.wall_seconds) for one in told), 1)
 
     def _wave(self, steps: tuple[Next, ...], lanes: Lanes) -> None:
         """Run these trials at once, each on a lane of its own, and put each on record as it ends."""
         probes = steps[0].role == "probe"
         places = lanes.gpus if probes else (None,)
-        seconds = self._timeout(len(steps), 1.0 if probes and places[0] is not None else self._gpus())
+        seen = 1 if probes and places[0] is not None else self._gpus()
+        seconds = self._timeout(len(steps), seen)
+        earliest = self._earliest()
         running: dict[str, TrialRequest] = {}
         for step, gpu in zip(steps, places, strict=False):
             self._compare_memory(gpu)
@@ -147,7 +151,8 @@ class CampaignRun:
             for trial_id, request in list(running.items()):
                 result = self.executor.poll(trial_id)
                 if result is not None:
-                    self.ledger.end_trial(request, result)
+                    result = result.replace(started_at=max(result.started_at, earliest))
+                    self.ledger.end_trial(request, charged(result, seen))
                     del running[trial_id]
             if not running:
                 return
@@ -159,6 +164,15 @@ class CampaignRun:
                 stopping = self.ledger.stop_requested()
                 for trial_id in running if stopping else ():
                     self.executor.stop(trial_id)
+
+    def _earliest(self) -> float:
+        """Return the time before which no further trial can have been started, in seconds since 1970.
+
+        A clock that somebody sets back must not put a trial on record before those that it followed, or before its own
+        approval: no verdict would come of that order.
+        """
+        starts = [one.result.started_at for one in self.ledger.trials()]
+        return max([*starts, *(one.approved_at for one in self.authorizations)], default=0.0)
 
     def _timeout(self, together: int, gpus: float) -> float:
         """Return what each of so many trials may take: what is left of the GPU seconds is divided among them."""
@@ -204,7 +218,8 @@ class CampaignRun:
             device=plan.contract.device,
             progress_metric=plan.contract.progress_metric,
             max_steps=lengths.get(step.role),
-            timeout_seconds=max(0.1, round(seconds, 3)),
+            # Rounding must not take it above what the contract allows: no verdict would follow from its trials.
+            timeout_seconds=min(cast(float, budget.trial_timeout_seconds), max(0.1, round(seconds, 3))),
             grace_seconds=cast(float, budget.termination_grace_seconds),
             changes=(proposal.changes or None) if proposal is not None else None,
         )

@@ -19,6 +19,7 @@ import traceback
 from pathlib import Path
 
 from watcherml.campaign import events
+from watcherml.campaign.lanes import charged, gpus_here
 from watcherml.campaign.ledger import Ledger
 from watcherml.campaign.run import CampaignRun, Interrupted
 from watcherml.errors import CampaignError, StoreError
@@ -121,7 +122,10 @@ def supervise(storage: Storage, campaign_id: str) -> int:
 
 def settle_lost_trials(ledger: Ledger) -> None:
     """Give every trial without an end its end: what its guard wrote, or ``lost``; and leave none of its processes."""
-    for request in ledger.unfinished():
+    requests = ledger.unfinished()
+    plan = ledger.plan()
+    gpus = gpus_here(plan) if requests else 1
+    for request in requests:
         paths = TrialPaths.of(ledger.storage.path, request.trial_id)
         kill_all(paths.mark)
         deadline = time.monotonic() + _GUARD_SECONDS
@@ -132,7 +136,9 @@ def settle_lost_trials(ledger: Ledger) -> None:
             for row in ledger.storage.audit.trials(ledger.campaign_id)
             if row["trial_id"] == request.trial_id
         )
-        ledger.end_trial(request, result_of(request, read_exit(paths, started), paths.folder))
+        result = result_of(request, read_exit(paths, started), paths.folder)
+        alone = request.role == "probe" and plan.contract.budget.parallel_probes > 1  # on a lane, with a GPU of its own
+        ledger.end_trial(request, charged(result, 1 if alone else gpus))
 
 
 if __name__ == "__main__":

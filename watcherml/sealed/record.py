@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from watcherml.errors import InvalidRecord, InvalidValue
-from watcherml.sealed.canonical import canonical_bytes, digest, parse_json
+from watcherml.sealed.canonical import MAX_DEPTH, canonical_bytes, digest, parse_json
 from watcherml.sealed.fields import JsonMarker, Later
 
 R = TypeVar("R", bound="Record")
@@ -213,7 +213,10 @@ def _coerce(annotation: Any, value: Any, path: str, from_json: bool) -> Any:
     if origin is Annotated:
         inner, *marks = get_args(annotation)
         if any(isinstance(mark, JsonMarker) for mark in marks):
-            frozen = freeze(value)  # first, so that what is checked is what is kept
+            try:
+                frozen = freeze(value)  # first, so that what is checked is what is kept
+            except RecursionError:
+                raise InvalidRecord(path, expected=f"at most {MAX_DEPTH} levels of nesting", got="more") from None
             canonical_bytes(frozen, path)  # refuses what JSON cannot say
             return frozen
         value = _coerce(inner, value, path, from_json)
@@ -294,4 +297,6 @@ def _describe(value: Any) -> str:
         text = repr(thaw(value))
     except ValueError:  # Python refuses to print integers of thousands of digits
         text = "a number of thousands of digits"
+    except RecursionError:
+        text = f"more than {MAX_DEPTH} levels of nesting"
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"

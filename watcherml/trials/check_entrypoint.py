@@ -110,8 +110,15 @@ def _run_child(
 
 
 def child_environment() -> dict[str, str]:
-    """Return this process's environment, with our package importable in the child where it is not installed."""
+    """Return this process's environment, with our package importable in the child where it is not installed.
+
+    A child starts in a folder of its own: what ``PYTHONPATH`` names relative to ours is spelled out.
+    """
     environment = dict(os.environ)
+    environment.pop("PYTHONINSPECT", None)  # the interpreter would go on after its end, and forget its exit code
+    if environment.get("PYTHONPATH"):
+        entries = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(map(_spelled_out, entries))
     own = str(Path(__file__).resolve().parents[2])
     if "site-packages" not in own:
         # Run from a source tree: the child starts in another folder and must still find us.
@@ -119,6 +126,18 @@ def child_environment() -> dict[str, str]:
         if own not in present.split(os.pathsep):
             environment["PYTHONPATH"] = own + (os.pathsep + present if present else "")
     return environment
+
+
+def _spelled_out(entry: str) -> str:
+    """Return a relative entry of ``PYTHONPATH`` as this process took it when it started, wherever it is now."""
+    if not entry or Path(entry).is_absolute():
+        return entry
+    plain = os.path.normpath(entry)
+    taken = (one for one in sys.path if Path(one).is_absolute() and one.endswith(os.sep + plain))
+    try:
+        return next(taken, None) or str(Path.cwd() / plain)
+    except OSError:  # a working directory that was deleted
+        return entry
 
 
 def _read(path: Path) -> dict[str, Any] | None:

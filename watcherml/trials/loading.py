@@ -19,6 +19,8 @@ from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.errors import InvalidEntrypoint
 
 _INSTALLED = ("site-packages", "dist-packages")
+_SUFFIXES = tuple(importlib.machinery.all_suffixes())
+_CACHE = "__pycache__"
 
 
 def arrange(project_root: Path, working_directory: str) -> None:
@@ -151,8 +153,11 @@ class _Digester:
 
 
 def _digest_of(file: Any, root: Path) -> tuple[str, str] | None:
-    """Return a source file's path relative to the root and its digest, None for what is not the project's."""
-    if not isinstance(file, str) or not file.endswith(".py"):
+    """Return a module file's path relative to the root and its digest, None for what is not the project's.
+
+    A compiled extension and bytecode without its source are code like any other; Python's own cache is not.
+    """
+    if not isinstance(file, str) or not file.endswith(_SUFFIXES) or _CACHE in Path(file).parts:
         return None
     path, own = Path(file).resolve(), Path(watcherml.__file__).resolve().parent
     if not path.is_relative_to(root) or path.is_relative_to(own) or any(part in _INSTALLED for part in path.parts):

@@ -41,6 +41,18 @@ class TrialPaths:
         """Return the paths of a trial of a store."""
         return cls(store / "trials" / trial_id)
 
+    def make(self) -> None:
+        """Make the folder, empty; ``OSError`` where what stands there cannot be removed.
+
+        Ids of trials can be foreseen: an earlier trial may have left a link, a pipe that nobody writes to, or modules
+        that Python would take for its own. No two trials have one id, so nothing there is anybody's result.
+        """
+        if self.folder.is_dir() and not self.folder.is_symlink():
+            shutil.rmtree(self.folder)
+        self.folder.unlink(missing_ok=True)
+        make_private_dir(self.folder.parent)
+        self.folder.mkdir(mode=0o700)
+
     def report(self, nonce: str) -> Path:
         """Return where the worker writes; nothing of the process shows the nonce while the entrypoint runs."""
         return self.folder / f"report.{nonce}.json"

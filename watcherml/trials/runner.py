@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from watcherml.platform import make_private_dir, new_session_options, write_atomically
+from watcherml.platform import new_session_options, write_atomically
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.protocol.result import TrialResult
 from watcherml.trials.check_entrypoint import child_environment
@@ -58,7 +58,7 @@ class LocalExecutor:
     def submit(self, request: TrialRequest, launch: Launch) -> None:
         """Write request and launch, then start the guard; its standard input is the proof that we live."""
         paths = TrialPaths.of(self._store, request.trial_id)
-        make_private_dir(paths.folder)
+        paths.make()
         write_atomically(paths.request, request.to_json().encode())
         write_atomically(paths.launch, launch.to_json().encode())
         with paths.guard_log.open("wb") as log:
