@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watcherml.adapters.recording import Recording
+from watcherml.adapters.recording import UNENDED, Recording
 from watcherml.adapters.told import flat
 from watcherml.api.controls import complete
 from watcherml.errors import InvalidValue
@@ -121,3 +121,21 @@ def test_a_metric_that_a_run_does_not_take_costs_no_other_metric(storage):
     assert len(told) == 1
     points = storage.get_metrics(recording.run.run_id)
     assert [(one["name"], one["value"]) for one in points] == [("kept", 4.0)]
+
+
+def test_a_training_whose_exception_the_script_caught_is_no_success_at_the_script_s_end(tmp_path, storage):
+    code = (
+        "import sys\n"
+        "from watcherml.adapters.recording import Recording\n"
+        "recording = Recording('caught', {'batch_size': 4}, sys.argv[1])\n"
+        "try:\n"
+        "    recording.open({})\n"
+        "    recording.step(3, 0.5)\n"
+        "    raise ValueError('no callback is told of it')\n"
+        "except ValueError:\n"
+        "    pass\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(storage.path)], check=True, cwd=tmp_path, capture_output=True)
+    storage.settle()
+    run = storage.list_runs()[0]
+    assert (run["status"], run["last_step"], run["end_reason"]) == ("interrupted", 3, UNENDED)

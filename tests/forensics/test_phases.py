@@ -289,6 +289,23 @@ def test_a_closure_runs_with_gradients_whatever_the_optimizer_switched_off(kind,
     assert grad_enabled(error, list(frames(error))) is True and phase_of_exception(error) == "forward"
 
 
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD, TemplateOptimizer])
+def test_what_an_optimizer_only_calls_is_not_the_optimizer_s(kind):
+    made = kind([nn.Parameter(torch.ones(2))], lr=0.1)
+
+    def closure():
+        raise Boom  # as any operation on tensors outside of a module and torch.nn.functional does
+
+    assert phase_of_exception(caught(lambda: made.step(closure))) == "unknown"
+    lightning = "lightning/pytorch/loops/optimization/automatic.py"
+    outer = [(lightning, "_optimizer_step"), ("torch/optim/adam.py", "step")]
+    outer = [(f"/lib/{file}", function) for file, function in outer]
+    inner = [(f"/lib/{lightning}", "__call__"), ("/home/me/model.py", "training_step")]
+    assert phase_of_frames(outer) == "optimizer"
+    assert phase_of_frames(outer + inner) == "unknown"
+    assert phase_of_frames([*outer, *inner, ("/lib/torch/_tensor.py", "backward")]) == "backward"
+
+
 def innermost_wins(training):
     with torch.enable_grad():
         with torch.no_grad():

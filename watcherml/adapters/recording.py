@@ -20,6 +20,7 @@ from watcherml.store.storage import Storage
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 SUPERSEDED = "the training before this one did not come to its end"
+UNENDED = "the training did not come to its end, and the script went on"
 
 
 class _Own:
@@ -103,7 +104,9 @@ class Recording:
         own = to_jsonable(self._config)[0]
         kept = controls.complete(own, found)
         config = {**{key: value for key, value in kept.items() if key not in own}, **self._config}
-        return record.Run(self._project, config, self._storage).start()
+        run = record.Run(self._project, config, self._storage)
+        run.unended = UNENDED  # the trainer would have told of a good end
+        return run.start()
 
     def step(self, step: int, epoch: float | None) -> None:
         """Note that so many optimizer steps are done, so that a failure knows its step whatever was logged."""

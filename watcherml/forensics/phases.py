@@ -69,6 +69,8 @@ def phase_of_frames(
         found = _decisive(*names[at])
         if found == "checkpointing":
             found = ""  # on its way forward a checkpointed block is forward like any other
+        if found == "optimizer" and _is_closure(names[at + 1 :]):
+            found = ""  # it is the training step that works there; the optimizer only called it
         if found == "forward":
             return _kind_of_forward(names[:at], training, grad_enabled, other_loader, stepping)
         if found:
@@ -98,6 +100,16 @@ def _kind_of_forward(
     if training is None:
         return "evaluation" if other_loader and named else "forward"
     return "evaluation" if not training and (other_loader or (named and bool(stepping))) else "forward"
+
+
+def _is_closure(inner: list[tuple[str, str]]) -> bool:
+    """Tell whether an optimizer's frame, with these inside of it, was calling the function that computes the loss.
+
+    LBFGS wants one, and Lightning gives one to every optimizer, whose ``step`` then holds the whole training step.
+    """
+    return any(
+        function == "closure" or ("/loops/optimization/" in file and "/torch/" not in file) for file, function in inner
+    )
 
 
 def _decisive(file: str, function: str) -> str:

@@ -129,7 +129,7 @@ class Artifacts:
         self._waiting: deque[Artifact] = deque()
         self._current: Artifact | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may end the run in the middle of a call
         self._reasons: dict[str, str] = {}
         self._finished = self._told = False
         self._refused: list[Artifact] = []  # by the store, for now

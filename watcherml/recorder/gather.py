@@ -30,7 +30,7 @@ class Gathering:
         self._storage, self._run_id, self._folder, self._safely = storage, run_id, folder, safely
         self._facts: dict[str, Any] = {}
         self._late = threading.Event()
-        self._noting = threading.Lock()
+        self._noting = threading.RLock()  # a signal's handler may end the run in the middle of a call
         self._taken = False  # one of the two threads has taken over what is left to do
         self._waited_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="watcherml-facts", daemon=True)

@@ -77,6 +77,7 @@ class Run:
         self.dataset_path: str | None = None
         self.role, self.campaign_id, self.trial_id = role, campaign_id, trial_id
         self.quiet = quiet
+        self.unended = ""  # why a run that nobody has ended by the end of the script was interrupted; else it succeeded
         self._on_failure = on_failure
         self._owner = os.getpid()
         self._clock = self.storage.clock
@@ -355,6 +356,8 @@ class Run:
             self.fail(ending)
         elif ending is not None:
             self.interrupt(ending)
+        elif self.unended:
+            self.interrupt(self.unended)
         else:
             self._end("success", exits.NO_FINISH)
 

@@ -47,7 +47,7 @@ class Sampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
-        self._reading = threading.Lock()
+        self._reading = threading.RLock()  # a signal's handler may end the run in the middle of a call
         self._tree: ProcessTree | None = None
         self._nvml = Nvml()
 

@@ -3,6 +3,9 @@
 A point is a record of 32 bytes in a file that is mapped into memory, so that logging is no system call, and the kernel
 keeps the pages when the process is killed. Each record ends in its mark; a record without a mark was never finished.
 Where memory cannot be mapped to a file safely (a network file system), points are lines of an append-only file.
+
+A signal's handler may log in the middle of any line of this file, in the same thread, and may end a call by raising
+(KeyboardInterrupt does): locks are re-entrant, and what a call has half done the next one does again, to the same end.
 """
 
 from __future__ import annotations
@@ -46,21 +49,30 @@ class MappedSpool:
         self.keys: dict[str, int] = {}
         self._folder, self._run_id, self._process = folder, run_id, _process_tag()
         self._segment: _Segment | None = None
-        self._full: list[_Segment] = []
         self._serial = 0
         self._refused_until = 0.0
-        self._lock = threading.Lock()
+        self._names: dict[str, None] = {}  # in the order of their keys, also those that the disk has not taken yet
+        self._names_written = (0, 0)  # so many, in so many bytes
+        self._lock = threading.RLock()
         _spools.add(self)
 
     def key_of(self, name: str) -> int:
         """Return the key of a name, written beside the points first; raises OSError if the disk refuses it."""
         with self._lock:
             if name not in self.keys:
-                key = len(self.keys)
-                line = json.dumps(name) + "\n"
-                _append(_private_folder(self._folder) / f"{self._run_id}.{self._process}.names", line.encode("ascii"))
-                self.keys[name] = key
+                self._names.setdefault(name)
+                self._write_names()
             return self.keys[name]
+
+    def _write_names(self) -> None:
+        # A key is the number of a line. Each line has its one place in the file, so that writing it twice does nothing.
+        path = _private_folder(self._folder) / f"{self._run_id}.{self._process}.names"
+        count, position = self._names_written if path.exists() else (0, 0)  # somebody may have removed the store
+        names = list(self._names)[count:]
+        lines = "".join(json.dumps(name) + "\n" for name in names).encode("ascii")
+        _write_at(path, position, lines)
+        self.keys.update((name, key) for key, name in enumerate(names, count))
+        self._names_written = (count + len(names), position + len(lines))
 
     def put(self, key: int, value: float, step: int | None, at: float) -> None:
         """Store one point (``at`` in seconds since 1970); raises OSError if there is no room for more."""
@@ -79,7 +91,8 @@ class MappedSpool:
                 offset = self._segment.take()
                 if offset <= self._segment.end:  # another thread was here first
                     return self._segment, offset
-                self._full.append(self._segment)
+                # Let go, not closed: another thread may still write into it. With the last one who holds it the mapping
+                # goes, and its descriptor, or a long run would use up the memory and descriptors of its process.
                 self._segment = None
             if time.monotonic() < self._refused_until:
                 raise OSError("the journal has no room; trying again shortly")
@@ -122,25 +135,23 @@ class MappedSpool:
         """
         with self._lock:
             if self._segment is not None and not self._segment.path.exists():
-                self._full.append(self._segment)
                 self._segment = None
-            names = self._folder / f"{self._run_id}.{self._process}.names"
-            if self.keys and not names.exists():
-                lines = "".join(json.dumps(name) + "\n" for name in self.keys)
-                _append(_private_folder(self._folder) / names.name, lines.encode("ascii"))
+            if self.keys and not (self._folder / f"{self._run_id}.{self._process}.names").exists():
+                self._write_names()
 
     def close(self) -> None:
         """Let go of the files; a later point goes into a new one."""
         with self._lock:
-            for segment in [*self._full, *([self._segment] if self._segment else [])]:
-                segment.map.close()
-            self._full, self._segment = [], None
+            if self._segment is not None:
+                self._segment.map.close()
+            self._segment = None
 
     def forget(self) -> None:
         """Start over in a forked child, whose files must be its own."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._process = _process_tag()
-        self.keys, self._segment, self._full, self._serial = {}, None, [], 0
+        self._names, self._names_written = {}, (0, 0)
+        self.keys, self._segment, self._serial = {}, None, 0
 
 
 class AppendSpool:
@@ -151,7 +162,7 @@ class AppendSpool:
         self._names: list[str] = []
         self._folder, self._run_id, self._process = folder, run_id, _process_tag()
         self._descriptor = -1
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         _spools.add(self)
 
     def key_of(self, name: str) -> int:
@@ -159,7 +170,7 @@ class AppendSpool:
         with self._lock:
             if name not in self.keys:
                 self._names.append(name)
-                self.keys[name] = len(self._names) - 1
+                self.keys[name] = self._names.index(name)
             return self.keys[name]
 
     def put(self, key: int, value: float, step: int | None, at: float) -> None:
@@ -189,7 +200,7 @@ class AppendSpool:
 
     def forget(self) -> None:
         """Start over in a forked child, whose file must be its own."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._process = _process_tag()
         self._descriptor = -1
 
@@ -208,10 +219,13 @@ def _private_folder(folder: Path) -> Path:
     return folder
 
 
-def _append(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def _write_at(path: Path, position: int, data: bytes) -> None:
+    """Write bytes at their place; what a full disk took of them the next attempt writes over."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     try:
-        _write_whole(descriptor, data)
+        os.lseek(descriptor, position, os.SEEK_SET)
+        if os.write(descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, "the disk took only part of a line")
     finally:
         os.close(descriptor)
 
