@@ -1,4 +1,4 @@
-/** The plugin: the sidebar, its tabs, and commands for both. */
+/** The plugins: the sidebar, its tabs and commands for both; and what panels of a saved notebook show. */
 
 import { ILabShell, ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Dialog, ICommandPalette, InputDialog, IThemeManager, showDialog, WidgetTracker } from '@jupyterlab/apputils';
@@ -6,6 +6,7 @@ import { INotebookTracker, NotebookActions } from '@jupyterlab/notebook';
 import { IStateDB } from '@jupyterlab/statedb';
 
 import { Api, asProblem, Kind, words } from './api';
+import { keepFaces } from './faces';
 import { logo } from './icons';
 import { Model } from './model';
 import { IPlace, Page, pageId } from './page';
@@ -166,4 +167,12 @@ async function stopCampaign(model: Model, place: IPlace): Promise<void> {
   }
 }
 
-export default plugin;
+const faces: JupyterFrontEndPlugin<void> = {
+  id: 'watcherml-lab:faces',
+  description: 'Shows the HTML of a saved panel where no kernel keeps its widget alive.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: (_app: JupyterFrontEnd, notebooks: INotebookTracker) => keepFaces(notebooks)
+};
+
+export default [plugin, faces];

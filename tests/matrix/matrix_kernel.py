@@ -62,6 +62,7 @@ class Kernel:
         self.client.wait_for_ready(timeout=SECONDS)
         self.work = work
         self.widgets = {}  # the state of each widget model, as a front end would know it
+        self.outputs = {}  # what each output that has a name shows now
 
     def run(self, source, *, typed=(), metadata=None):
         """Execute a cell; ``typed`` are the lines for its prompts, ``metadata`` what a front end sends with it."""
@@ -117,12 +118,21 @@ class Kernel:
             cell.error += "\n".join(content["traceback"])
         elif kind in ("display_data", "execute_result"):
             cell.shown.append(content["data"])
+            self.follow(content)
+        elif kind == "update_display_data":
+            self.follow(content)
         elif kind == "comm_open":
             self.widgets[content["comm_id"]] = dict(content["data"].get("state", {}))
         elif kind == "comm_msg" and content["data"].get("method") == "update":
             self.widgets.setdefault(content["comm_id"], {}).update(content["data"]["state"])
         ours = message["parent_header"].get("msg_id") == wanted
         return ours and kind == "status" and content["execution_state"] == "idle"
+
+    def follow(self, content):
+        """Keep what an output with a name shows."""
+        name = (content.get("transient") or {}).get("display_id")
+        if name is not None:
+            self.outputs[name] = content["data"]
 
     def _answer(self, lines):
         for message in self._waiting(self.client.stdin_channel):

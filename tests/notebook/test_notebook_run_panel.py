@@ -38,7 +38,7 @@ def test_it_follows_a_run_to_its_end(run, quick):
     assert "is going on" in head(panel) and panel.following
     run.log_metric("loss", 0.125, 3)
     wait_for(lambda: "0.125" in head(panel))  # at once, and not with the recorder's next heartbeat
-    assert "step 3" in head(panel)
+    wait_for(lambda: "step 3" in head(panel))
     run.finish()
     wait_for(lambda: "finished" in head(panel))
     wait_for(lambda: not panel.following)

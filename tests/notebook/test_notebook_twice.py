@@ -40,3 +40,23 @@ def test_a_recovery_cell_run_again_names_the_campaign_that_goes_on_and_starts_no
     second.start()
     second.stop()
     assert second.wait(60).campaign_id != wanted
+
+
+def test_stop_without_an_id_ends_the_campaign_that_runs_and_not_the_newest_that_has_ended(running):
+    notebook, first = running
+    notebook.run(f"run = watcherml.init('demo', {SLOW!r})")
+    notebook.run(f"raise RuntimeError({OOM!r})")
+    other = notebook.run(RECOVER.replace("recover ", "recover --name other --file other_entrypoint.py ", 1)).value
+    other.start()
+    with pytest.MonkeyPatch.context() as patch:
+        # Both run: the last one is meant.
+        patch.setattr(type(first.campaign), "stop", lambda campaign, by: asked.append(campaign.campaign_id))
+        asked = []
+        notebook.run("%watcher stop")
+        assert asked == [other.campaign.campaign_id]
+    other.stop()
+    other.wait(60)
+    told = notebook.run("%watcher stop").value.text()
+    assert first.campaign.campaign_id in told and "asked" in told
+    assert first.wait(60).status == "stopped"
+    assert "nothing to stop" in notebook.run("%watcher stop").value.text()

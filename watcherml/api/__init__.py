@@ -16,4 +16,9 @@ def _bundle(value: Any) -> dict[str, Any]:
     return found
 
 
-set_faces(_bundle)
+def _display(value: Any) -> None:
+    """Show a value that is live; ``NotImplementedError`` for one that is not."""
+    importlib.import_module(_FACES).display(value)
+
+
+set_faces(_bundle, _display)

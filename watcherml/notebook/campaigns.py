@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from watcherml.api.plans import find_plan
 from watcherml.api.recover import RecoveryPreparation, resume_recovery
 from watcherml.campaign.ledger import Ledger
+from watcherml.errors import CampaignError
 from watcherml.notebook.command import is_a, require_variable
 from watcherml.notebook.held import HeldMemory
 from watcherml.notebook.modules import pin_folders
+from watcherml.notebook.others import going_on
 from watcherml.notebook.panels.base import Page, Panel, calls_html, calls_text, notice
 from watcherml.notebook.panels.plan import PlanPanel
 from watcherml.notebook.panels.progress import ProgressPanel
@@ -81,8 +83,18 @@ def resume(session: Session, values: Namespace) -> Panel:
 
 
 def stop(session: Session, values: Namespace) -> Panel:
-    """End a running campaign."""
-    return ProgressPanel(session.campaign(values.campaign_id), "").stop()  # no variable holds this panel
+    """End a running campaign. Without an id that is the last one, or if it has ended, the one that goes on."""
+    campaign = session.campaign(values.campaign_id)
+    if values.campaign_id is None and campaign.lifecycle != "running":
+        running = [one for one in going_on(campaign.storage) if one.lifecycle == "running"]
+        if len(running) > 1:
+            names = ", ".join(f"`%watcher stop {one.campaign_id}`" for one in running)
+            raise CampaignError(
+                f"the last campaign, {campaign.campaign_id}, is not running, and {len(running)} others are",
+                expected="the id of the one to end", remedy=f"One of {names}.",
+            )  # fmt: skip
+        campaign = running[0] if running else campaign
+    return ProgressPanel(campaign, "").stop()  # no variable holds this panel
 
 
 def _follow(session: Session, panel: ProgressPanel) -> Panel:

@@ -11,7 +11,7 @@ from watcherml.api.recover import Campaign, RecoveryPreparation
 from watcherml.api.result import RecoveryResult
 from watcherml.forensics.capsule import Capsule
 from watcherml.forensics.neighbours import Comparison
-from watcherml.notebook.panels.base import Page, Panel, notice
+from watcherml.notebook.panels.base import Page, Panel, kernel_here, notice
 from watcherml.notebook.panels.compare import comparison_page
 from watcherml.notebook.panels.failure import failure_page
 from watcherml.notebook.panels.progress import ProgressPanel
@@ -84,16 +84,28 @@ def _verdict(verdict: Verdict) -> Page:
     return notice(f"A verdict of campaign {one_line(verdict.campaign_id)} says: {verdict.sentence}", "quiet")
 
 
+_LIVE: tuple[tuple[type, Callable[[Any], Panel]], ...] = ((Run, _run), (Campaign, _campaign))
 _FACES: tuple[tuple[type, Callable[[Any], Panel]], ...] = (
-    (Run, _run),
+    *_LIVE,
     (RecoveryPreparation, _preparation),
-    (Campaign, _campaign),
     (RecoveryResult, _result),
     (RecoveryPlan, _plan),
     (Verdict, _verdict),
     (Capsule, _capsule),
     (Comparison, comparison_page),
 )
+
+
+def display(value: Any) -> None:
+    """Show a value that is live as its panel does; ``NotImplementedError`` for one that its bundle says all of."""
+    face = next((face for kind, face in _LIVE if isinstance(value, kind)), None)
+    if face is None or not kernel_here():
+        raise NotImplementedError
+    try:
+        panel = face(value)
+    except Exception as error:  # the bundle says what went wrong
+        raise NotImplementedError from error
+    panel._ipython_display_()
 
 
 def bundle(value: Any) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from watcherml.errors import WatcherError
+from watcherml.notebook.panels.outputs import VIEW, Outputs
 from watcherml.report import markup, palette, plain
 from watcherml.report.markup import Html
 from watcherml.report.palette import Tone
 from watcherml.report.safe import many_lines, one_line
 
 Action = Callable[[], object]
+PLAN_FOLD = "The plan: proposals, contract, what was left out"
 _MARGIN = "2px 6px 2px 0"
-_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class Panel(abc.ABC):
@@ -27,6 +28,8 @@ class Panel(abc.ABC):
 
     def __init__(self) -> None:
         self._view: Any = None
+        self._outputs = Outputs(self._last_face)
+        self._around: list[Panel] = []
 
     @abc.abstractmethod
     def text(self) -> str:
@@ -45,19 +48,62 @@ class Panel(abc.ABC):
     def _build(self) -> Any:
         return None
 
+    @property
+    def live(self) -> bool:
+        """Whether there is something to click or to follow; if not, the static faces are all that is shown."""
+        return False
+
+    def again(self) -> str:
+        """Return what a person can run in another kernel to see the panel alive again; empty if nothing does it."""
+        return ""
+
+    def put_into(self, outer: Panel) -> None:
+        """Say that this panel is shown inside another one, which stays live as long as this one is."""
+        if not any(one is outer for one in self._around):
+            self._around.append(outer)
+
+    def settle(self) -> None:
+        """Replace the outputs that show the panel by its static face if nothing in it is live any more."""
+        if not self.live:
+            self._outputs.replace(self._faces)
+            for outer in self._around:
+                outer.settle()
+
+    def _faces(self) -> dict[str, Any]:
+        return {"text/plain": self.text(), "text/html": self.html()}
+
+    def _last_face(self) -> dict[str, Any]:
+        """Return the static faces for when the kernel ends, with what shows the panel alive again."""
+        faces, again = self._faces(), self.again() if self.live else ""
+        if again:
+            told = notice(f"The kernel that showed this has ended. {again}", "quiet")
+            faces = {"text/plain": f"{told.text()}\n\n{faces['text/plain']}",
+                     "text/html": told.html() + faces["text/html"]}  # fmt: skip
+        return faces
+
     def __str__(self) -> str:
         return self.text()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         try:
-            bundle: dict[str, Any] = {"text/plain": self.text(), "text/html": self.html()}
-            view = self.view() if kernel_here() else None
+            bundle = self._faces()
+            view = self.view() if kernel_here() and self.live else None
         except Exception as error:  # noqa: BLE001 - a store that is gone must not end the cell that shows a panel
             words = notice(f"{self!r} cannot be shown now: {many_lines(error, 1_000)}", "warn")
             return {"text/plain": words.text(), "text/html": words.html()}
         if view is not None:
-            bundle[_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": view.model_id}
+            bundle[VIEW] = {"version_major": 2, "version_minor": 0, "model_id": view.model_id}
         return bundle
+
+    def _ipython_display_(self, **_: Any) -> None:
+        if not (self.live and kernel_here() and widgets() is not None):
+            raise NotImplementedError  # IPython then shows the bundle in its usual way
+        publisher, bundle = shell_here().display_pub, self._repr_mimebundle_()
+        if VIEW in bundle:
+            self._outputs.add(publisher, bundle)
+            self.settle()  # what has ended meanwhile has not found this output
+        else:
+            publisher.publish(bundle)
 
 
 class Page(Panel):
@@ -92,6 +138,11 @@ def notice_html(text: str, tone: Tone = "calm", css: str = "wml-notice") -> Html
 def classed(css: str, *parts: str) -> Html:
     """Return markup in a box with a stable class."""
     return Html(f'<div class="{markup.escape(css)}">{"".join(parts)}</div>')
+
+
+def fold_html(title: str, body: str) -> Html:
+    """Return HTML that a click on a title unfolds."""
+    return markup.root(markup.fold(markup.strong(markup.escape(title)), Html(body)))
 
 
 def calls_html(title: str, lines: list[str]) -> Html:

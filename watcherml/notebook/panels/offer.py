@@ -56,8 +56,10 @@ class OfferPanel(base.Panel):
         with self._lock:
             if self._accepted is None:
                 self._accepted = self._go_on()
+                self._accepted.put_into(self)
                 self._message = ("", "calm")
         self._draw()
+        self.settle()
         return self._accepted
 
     # -- faces ------------------------------------------------------------------------------------------------
@@ -98,6 +100,15 @@ class OfferPanel(base.Panel):
         return markup.root(banner, markup.block(markup.escape_lines(self.code))) + "".join(cautions)
 
     # -- the live view ----------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        """Whether the code waits to be accepted, or what came of it is live."""
+        return self._accepted is None or self._accepted.live
+
+    def again(self) -> str:
+        """Return what brings the offer, or what came of it, back in another kernel."""
+        return "Run the cell again to see it with its button." if self._accepted is None else self._accepted.again()
 
     def _build(self) -> Any:
         accept = base.button("Copy and go on", "wml-accept", self._clicked, style="primary", icon="check",

@@ -26,7 +26,6 @@ from watcherml.report.units import plural
 _MOST_SUGGESTED = 6  # guards that a field offers: more of them is no choice any more
 _UNSAID = ("the notebook", "left out")  # a rejection without a name and a reason
 
-
 Notes = Callable[[RecoverySpec], Iterable[str]]
 
 
@@ -255,6 +254,7 @@ class PlanPanel(base.Panel):
     def _take_off(self, campaign: Campaign) -> ProgressPanel:
         self.message = ("", "calm")
         self.progress = ProgressPanel(campaign, self.name)
+        self.progress.put_into(self)
         self._started(campaign)
         return self.progress
 
@@ -296,7 +296,7 @@ class PlanPanel(base.Panel):
     def html(self) -> str:
         """Return the plan, the progress or the verdict as HTML, with the calls for what comes next."""
         if self.progress is not None:
-            return self.progress.html()
+            return self.progress.html() + base.fold_html(base.PLAN_FOLD, self.plan_html())
         calls = base.calls_html("Next", self._calls())
         held = self.held_words()
         above = self.notes_html() + (base.notice_html(held, "warn", "wml-held") if held else "")
@@ -328,9 +328,8 @@ class PlanPanel(base.Panel):
 
     def _calls(self) -> list[str]:
         lines = []
-        states = self.states()
         person = base.literal(self.approver) if self.approver else '"..."'
-        for key in [key for key, state in states.items() if state == "waiting"]:
+        for key in [key for key, state in self.states().items() if state == "waiting"]:
             lines.append(f'{self.name}.approve({base.literal(key)}, approved_by={person}, reason="...")')
             lines.append(f'{self.name}.reject({base.literal(key)}, reason="...")')
         if self.plan.proposals:
@@ -358,12 +357,21 @@ class PlanPanel(base.Panel):
         if key in self._rejections:
             who, why = self._rejections[key]
             return f"Left out. {back}" if (who, why) == _UNSAID else f"Rejected by {who}: {why}. {back}"
-        if key in self._authorizations:
-            given = self._authorizations[key]
+        if (given := self._authorizations.get(key)) is not None:
             return f"Approved by {given.approved_by}: {given.reason}. {back}"
         return ""
 
     # -- the live view ----------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        """Whether there is something to decide, or a campaign to follow."""
+        return self.progress is None or self.progress.live
+
+    def again(self) -> str:
+        """Return the magic that shows the plan or the campaign in another kernel."""
+        plan = f"`%watcher plan {self.plan.source.run_id}` shows the plan with its buttons; decisions are made anew."
+        return plan if self.progress is None else self.progress.again()
 
     @property
     def busy(self) -> bool:

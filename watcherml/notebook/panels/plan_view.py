@@ -48,7 +48,7 @@ class PlanView:
         text, tone = panel.message
         self._message.value = base.notice_html(text, tone) if text else ""
         if panel.progress is not None:
-            self._whole.value = self._fold("The plan: proposals, contract, what was left out", panel.plan_html())
+            self._whole.value = base.fold_html(base.PLAN_FOLD, panel.plan_html())
             self.box.children = (panel.progress.view(), self._whole)
             return
         if self._plan_digest != panel.plan.digest:
@@ -88,7 +88,7 @@ class PlanView:
         self._start = self._start_of(plan.digest)
         self._rows = [DecisionRow(plan, one, partial(self._decide, plan.digest)) for one in plan.proposals]
         self._terms.value = markup.root(_terms(panel))
-        self._whole.value = self._fold("The contract in full, and what was left out", html_contract(plan))
+        self._whole.value = base.fold_html("The contract in full, and what was left out", html_contract(plan))
         if panel.spec is not None:
             values = panel.spec.values
             usual = {"max_trials": plan.contract.budget.max_trials}
@@ -102,9 +102,6 @@ class PlanView:
             lines.insert(0, markup.quiet(markup.escape(terms.SIMULATED_NOTE)))
         banner = markup.banner("calm", kicker, markup.escape(panel.headline()), *lines)
         return base.classed("wml-plan", markup.root(banner), panel.notes_html())
-
-    def _fold(self, title: str, body: str) -> str:
-        return markup.root(markup.fold(markup.strong(markup.escape(title)), Html(body)))
 
     # -- clicks -----------------------------------------------------------------------------------------------
 

@@ -100,7 +100,8 @@ class ProgressPanel(base.Panel):
         if self._look.lifecycle != "running":
             return base.notice(f"Campaign {self.campaign.campaign_id} is not running; there is nothing to stop.")
         self.campaign.stop("the notebook")
-        self._say("A stop was asked for; the trial that is running is ended and the verdict is made.", "warn")
+        ends = f"campaign {self.campaign.campaign_id} ends its running trial, and the verdict is made"
+        self._say(f"A stop was asked for: {ends}.", "warn")
         return base.notice(self._message[0], "warn")
 
     def resume(self) -> ProgressPanel:
@@ -165,6 +166,15 @@ class ProgressPanel(base.Panel):
         )
 
     # -- the live view ----------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        """Whether the campaign has no result yet: it can be followed, stopped, or taken up."""
+        return self._result is None
+
+    def again(self) -> str:
+        """Return the magic that follows the campaign in another kernel."""
+        return f"`%watcher recovery {self.campaign.campaign_id}` shows how the campaign went on."
 
     def _build(self) -> Any:
         stop = base.button("Stop", "wml-stop", base.guarded(self.stop, self._say), icon="stop",
@@ -243,6 +253,7 @@ class ProgressPanel(base.Panel):
             if self._result is None:
                 self._look, self._result = look, result
         self._draw()
+        self.settle()
 
     def _take_look(self) -> _Look:
         campaign = self.campaign

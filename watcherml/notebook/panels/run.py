@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watcherml.api import data
@@ -98,6 +98,15 @@ class RunPanel(base.Panel):
 
     # -- the live view ----------------------------------------------------------------------------------------
 
+    @property
+    def live(self) -> bool:
+        """Whether the run goes on."""
+        return bool(self._look.row["status"] == "running")
+
+    def again(self) -> str:
+        """Return the magic that shows the run in another kernel."""
+        return f"`%watcher inspect {self.run_id}` shows how the run ended."
+
     def _build(self) -> Any:
         self._parts = {"head": base.html_box(), "curves": base.html_box()}
         box = base.panel_box()
@@ -121,7 +130,7 @@ class RunPanel(base.Panel):
             try:
                 before = self._look
                 self._refresh()
-                self._draw(curves=self._look is not before)
+                self._draw(curves=self._look.metrics is not before.metrics)
                 failures = 0
             except Exception:  # noqa: BLE001 - a thread has nobody to raise to, and training goes on
                 failures += 1
@@ -139,6 +148,9 @@ class RunPanel(base.Panel):
         with self._lock:
             if _about(row) != self._looked:
                 self._look = self._take_look(row)
+            else:
+                self._look = replace(self._look, row=row)  # the step is known before the next heartbeat
+        self.settle()
 
     def _take_look(self, row: Mapping[str, Any] | None = None) -> _Look:
         row = self._row() if row is None else row
