@@ -14,6 +14,7 @@ const LOST = 'Error displaying widget';
 const LOADING = 'Loading widget...';
 // A live view takes less; without a kernel it is waited for without an end.
 const PATIENCE_MS = 1500;
+const PAUSE_MS = 250;
 const NOTE = 'As it was when it was shown; the kernel of that time is gone.';
 
 /** Show the HTML of panels that no kernel keeps alive, in every notebook. */
@@ -42,16 +43,17 @@ class Faces {
   dispose(): void {
     this._observer.disconnect();
     window.clearTimeout(this._timer);
+    window.clearTimeout(this._next);
   }
 
-  /** Look once for any number of changes before the next picture is drawn. */
+  /** Look once for any number of changes: a training that prints changes a long notebook many times a second. */
   private _soon(): void {
     if (!this._waiting) {
       this._waiting = true;
-      window.requestAnimationFrame(() => {
+      this._next = window.setTimeout(() => {
         this._waiting = false;
         this._look();
-      });
+      }, PAUSE_MS);
     }
   }
 
@@ -130,6 +132,7 @@ class Faces {
     }
   }
 
+  private _next = 0;
   private _observer: MutationObserver;
   private _panel: NotebookPanel;
   private _shown = new WeakMap<Panel, Widget>();
