@@ -150,13 +150,16 @@ def trainer_options(config: Mapping[str, Any], max_steps: int | None = None) -> 
     """Return the keywords for a Trainer that a configuration holds, as a training function needs them.
 
     ``precision``, ``accumulate_grad_batches``, ``max_steps``, ``max_epochs`` and ``gradient_clip_val``. ``max_steps``
-    limits the optimizer steps; a smaller limit of the configuration stays. Raises ``InvalidValue`` for a limit that is
+    limits the optimizer steps; a smaller limit of the configuration stays. A section ``trainer``, as LightningCLI and
+    Hydra have one, is read too; a key beside it wins. Raises ``InvalidValue`` for a limit that is
     no whole number above 0.
     """
     if max_steps is not None and (type(max_steps) is not int or max_steps < 1):
         raise InvalidValue("max_steps", expected="a whole number of at least 1, or None", got=repr(max_steps)[:80])
     names = ("precision", "accumulate_grad_batches", "max_steps", "max_epochs", "gradient_clip_val")
-    found = {name: config[name] for name in names if config.get(name) is not None}
+    section = config.get("trainer")
+    given = {**section, **config} if isinstance(section, Mapping) else config
+    found = {name: given[name] for name in names if given.get(name) is not None}
     if max_steps is not None:
         own = int(found.get("max_steps", -1))
         found["max_steps"] = min(max_steps, own) if own > 0 else max_steps
