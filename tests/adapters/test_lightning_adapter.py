@@ -130,11 +130,6 @@ def test_max_steps_limits_the_trainer_and_raises_no_limit(config, limit, steps):
     assert trainer_options(config, limit) == {"max_steps": steps}
 
 
-def test_a_section_trainer_of_a_yaml_file_reaches_the_trainer_with_what_a_recovery_changed_there():
-    config = {"trainer": {"max_steps": 20, "accumulate_grad_batches": 4, "precision": "bf16-mixed"}, "precision": "32"}
-    assert trainer_options(config) == config["trainer"]
-
-
 def test_the_training_function_returns_its_steps_and_metrics():
     metrics = train({"batch_size": 64, "max_steps": 4, "precision": "32-true"}, 2)
     assert metrics["steps_completed"] == 2.0 and {"train_loss", "val_loss"} <= set(metrics)

@@ -26,7 +26,7 @@ OTHER = "Only a section about another use"
 
 def other_use(section, **more):
     """Only a section about something else holds an alias; the training's own key has an unknown name."""
-    config = {"train": {"bs": 32}, section: {"batch_size": 64}, "gradient_accumulation_steps": 4, **more}
+    config = {"train": {"samples": 32}, section: {"batch_size": 64}, "gradient_accumulation_steps": 4, **more}
     return (f"only {section}", config, ACCUMULATION, {"micro_batch_size": OTHER})
 
 

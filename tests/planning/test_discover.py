@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from watcherml.errors import InvalidValue
 from watcherml.planning.capability import BY_ALIAS, BY_NAME, CONTROLS
-from watcherml.planning.discover import FORBIDDEN, NOT_THERE, discover
+from watcherml.planning.discover import FORBIDDEN, discover
 from watcherml.planning.spelling import spelled, value_of
+from watcherml.protocol.plan import NOT_THERE
 from watcherml.sealed.canonical import canonical_bytes
 
 ROWS = configs_hf.ROWS + configs_trainers.ROWS + configs_plain.ROWS + configs_batches.ROWS

@@ -29,6 +29,7 @@ def reason(made, capability):
 
 
 # configuration, facts of the failure, the proposals' ids with (path, value) of their only change
+ODD = {"batch_size": 37, "accum": 1}
 OFFERED = [
     ({"precision": "fp32"}, {}, {"precision-bf16": ("precision", "bf16")}),
     ({"precision": "32-true"}, {"half_precision": ("bf16", "fp16")}, {"precision-bf16": ("precision", "bf16-mixed")}),
@@ -292,3 +293,18 @@ def test_a_value_that_cannot_be_said_is_refused_shortly():
     with pytest.raises(InvalidValue, match="a key that can say 'bf16'") as refused:
         change(Capability("precision", (LONG, LONG, "fp16"), "x" * 9000, "automatic", "low", False), "bf16")
     assert len(str(refused.value)) < 900
+
+
+def test_without_accumulation_an_odd_batch_is_halved_and_not_taken_to_one():
+    assert offered(make({"batch_size": 37})) == ["batch-18", "batch-9", "batch-4", "batch-2", "batch-1"]
+    assert offered(make({"batch_size": 96}))[:3] == ["batch-48", "batch-24", "batch-12"]
+
+
+def test_a_batch_that_only_one_divides_says_so():
+    (only,) = make(ODD).proposals
+    assert only.proposal_id == "batch-1x37" and only.effective_batch == "preserved"
+    (told,) = [one for one in only.cautions if "between 1 and 37" in one]
+    assert "Train on 36 instead" in told
+    assert not [
+        one for made in make({"batch_size": 96, "accum": 1}).proposals for one in made.cautions if "divide" in one
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 
 import pytest
@@ -67,6 +68,32 @@ def test_a_loader_with_more_data_than_the_budget_trains(make) -> None:
     assert device.peak_bytes < DATA_BYTES
 
 
+def test_batches_of_workers_that_wait_for_their_turn_stay_on_the_host() -> None:
+    ahead = multiprocessing.get_context("fork").Event()
+
+    class FirstIsLast(Dataset):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index == 0:
+                ahead.wait(60)
+            if index == 7:  # the other worker is done with all of its own before
+                ahead.set()
+            return torch.ones(64, 64)
+
+    with simulated_device("20 KiB") as device:
+        loader = DataLoader(
+            FirstIsLast(), batch_size=None, num_workers=2, prefetch_factor=4, multiprocessing_context="fork"
+        )
+        batches = iter(loader)
+        first = next(batches)
+        assert device.current_bytes == 0
+        first.add_(1.0)
+        assert device.current_bytes == 64 * 64 * 4
+        assert len(list(batches)) == 7
+
+
 def test_data_from_before_the_device_stays_on_the_host() -> None:
     loader = DataLoader(TensorDataset(torch.ones(1000, 64)), batch_size=100)
     with simulated_device(BUDGET):
@@ -130,8 +157,9 @@ def test_without_a_simulated_device_host_memory_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["__init__", "_next_data"])
-def test_a_device_leaves_torchs_loader_as_it_found_it(name) -> None:
-    kind = torch.utils.data.dataloader._SingleProcessDataLoaderIter
+@pytest.mark.parametrize("workers", ["SingleProcess", "MultiProcessing"])
+def test_a_device_leaves_torchs_loader_as_it_found_it(workers, name) -> None:
+    kind = getattr(torch.utils.data.dataloader, f"_{workers}DataLoaderIter")
     before = getattr(kind, name)
     with simulated_device(None):
         assert getattr(kind, name) is not before

@@ -1,5 +1,6 @@
 """The peak is the true one: against hand sums, the allocator's own account, repeats, and prediction."""
 
+import copy
 import subprocess
 import sys
 from functools import partial
@@ -187,3 +188,20 @@ def test_prediction_may_come_first_in_a_process() -> None:
     )
     run = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
     assert run.stdout == "True\n"
+
+
+OF_WHOLE_NUMBERS = {
+    "copied": copy.deepcopy,
+    "squeezed in place": lambda one: one.unsqueeze_(0).squeeze_(0),
+    "turned in place": lambda one: one.t_(),
+    "made larger in place": lambda one: one.resize_(8),
+    "of a model with BatchNorm": lambda one: copy.deepcopy(nn.BatchNorm1d(3)).num_batches_tracked + one,
+}
+
+
+@pytest.mark.parametrize("change", OF_WHOLE_NUMBERS.values(), ids=OF_WHOLE_NUMBERS)
+def test_a_whole_number_that_is_known_stays_known_in_a_prediction(change) -> None:
+    with predicted_device() as device:
+        found = change(torch.tensor([4, 2]))
+        assert found.flatten()[0].item() == 4
+    assert device.peak_bytes >= 512

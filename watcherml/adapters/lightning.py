@@ -150,16 +150,20 @@ def trainer_options(config: Mapping[str, Any], max_steps: int | None = None) -> 
     """Return the keywords for a Trainer that a configuration holds, as a training function needs them.
 
     ``precision``, ``accumulate_grad_batches``, ``max_steps``, ``max_epochs`` and ``gradient_clip_val``, at the top or
-    in a section ``trainer``, as LightningCLI writes it, which counts before the top. ``max_steps`` limits the optimizer
-    steps; a smaller limit of the configuration stays. Raises ``InvalidValue`` for a limit that is no whole number
-    above 0.
+    in a section ``trainer``, as LightningCLI and Hydra write it. ``max_steps`` limits the optimizer steps; a smaller
+    limit of the configuration stays. Raises ``InvalidValue`` for a limit that is no whole number above 0, and for a key
+    that stands in both places with different values: a recovery changes one of them, and nobody can tell which counts.
     """
     if max_steps is not None and (type(max_steps) is not int or max_steps < 1):
         raise InvalidValue("max_steps", expected="a whole number of at least 1, or None", got=repr(max_steps)[:80])
     names = ("precision", "accumulate_grad_batches", "max_steps", "max_epochs", "gradient_clip_val")
     section = config.get("trainer")
-    places = [config, section] if isinstance(section, Mapping) else [config]
-    found = {name: place[name] for place in places for name in names if place.get(name) is not None}
+    inner = section if isinstance(section, Mapping) else {}
+    for name in names:
+        if None not in (config.get(name), inner.get(name)) and config[name] != inner[name]:
+            raise InvalidValue(f"config.{name}", expected=f"that of trainer.{name}, {inner[name]!r:.80}",
+                               got=f"{config[name]!r:.80}", remedy="Keep it in one of the two places.")  # fmt: skip
+    found = {name: place[name] for place in (config, inner) for name in names if place.get(name) is not None}
     if max_steps is not None:
         own = int(found.get("max_steps", -1))
         found["max_steps"] = min(max_steps, own) if own > 0 else max_steps

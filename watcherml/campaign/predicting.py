@@ -12,6 +12,7 @@ from watcherml.planning.predict import NO_PREDICTIONS, Predictions, largest_fitt
 from watcherml.protocol.proposal import config_digest
 from watcherml.sealed.device import Device
 from watcherml.trials.dry_run import Answer, DryRun
+from watcherml.verdict.headroom import LEAST_HEADROOM
 
 # What the candidates beyond the search may cost together, in operators looked at: some seconds. A small micro-batch
 # that is accumulated often is the dearest to predict, and where a larger one fits the least worth it.
@@ -67,11 +68,14 @@ def predicted(ask: Ask, device: Device, candidates: Candidates) -> Predictions:
             reasons.append(answer.reason)
         return answer.peak_bytes, answer.operators
 
+    budget = device.budget_bytes or 0
+    if candidates.any_size:
+        budget = int(budget * (1 - LEAST_HEADROOM))  # it costs a sample or two, and the result is not too close
     fitting = []
     for number, ladder in enumerate(candidates.ladders()):
         # The plain ladder begins below the unchanged configuration, whose peak helps to guess.
         known = {} if number else {candidates.size: first.peak_bytes}
-        sizes, budget = sorted(ladder), device.budget_bytes or 0
+        sizes = sorted(ladder)
         fitting.append(largest_fitting(sizes, lambda size: peak_of(ladder[size])[0], budget, known=known).value)  # noqa: B023
     micro_batches = tuple(sorted({one for one in fitting if one is not None}))
     left = MORE_OPERATORS

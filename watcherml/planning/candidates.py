@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from watcherml.contract.contract import RecoveryContract
-from watcherml.planning.equivalence import divisors
+from watcherml.planning.equivalence import divisors, sizes_below
 from watcherml.planning.plan import considered, not_permitted
 from watcherml.planning.rules.draft import Draft
 from watcherml.planning.rules.micro_batch import NAME as MICRO_BATCH
@@ -33,6 +33,8 @@ class Candidates:
         self._with_approval = include_approval_required
         batch = next((one for one in capabilities if one.name == MICRO_BATCH), None)
         self.size = 1 if batch is None else int(value_of(batch))
+        # Nothing keeps the effective batch, so that it need not be divided exactly.
+        self.any_size = all(one.name != "gradient_accumulation_steps" for one in capabilities)
 
     @property
     def unchanged(self) -> dict[str, Any]:
@@ -44,12 +46,13 @@ class Candidates:
         return [self._config(one.changes) for one in self._drafts(micro_batches)]
 
     def ladders(self) -> list[Ladder]:
-        """Return the ladders of micro-batches: of each set of other changes the configuration of every exact divisor.
+        """Return the ladders of micro-batches: of each set of other changes the configuration of every size.
 
-        The plain ladder comes first. One with another change ends with the micro-batch as it is.
+        Sizes are exact divisors, or many more where any size will do. The plain ladder comes first. One with another
+        change ends with the micro-batch as it is.
         """
         found: dict[tuple[str, ...], Ladder] = {}
-        for draft in self._drafts(divisors(self.size)):
+        for draft in self._drafts(sizes_below(self.size) if self.any_size else divisors(self.size)):
             rest = tuple(one.words for one in draft.changes if one.capability not in _OF_A_RUNG)
             micro = self._micro(draft)
             found.setdefault(rest, {})[micro] = self._config(draft.changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,14 +37,17 @@ CONTROLS: tuple[Control, ...] = (
         ("micro_batch_size", "batch_size", "per_device_train_batch_size", "per_gpu_train_batch_size",
          "train_batch_size", "train_micro_batch_size_per_gpu", "micro_train_batch_size", "micro_batch", "microbatch",
          "microbatch_size", "device_train_microbatch_size", "per_device_batch_size", "batch_size_per_device",
-         "batch_size_per_gpu", "local_batch_size", "samples_per_gpu"),
+         "batch_size_per_gpu", "local_batch_size", "samples_per_gpu", "batchsize", "train_batchsize", "bs", "train_bs",
+         "bsz", "train_bsz", "micro_bs", "micro_bsz", "micro_batchsize"),
         "automatic", "low", False, Count(1),
     ),
     Control(
         "gradient_accumulation_steps",
         ("gradient_accumulation_steps", "accumulate_grad_batches", "gradient_accumulation", "grad_accum_steps",
          "grad_accumulation_steps", "grad_accum", "accumulation_steps", "accum_iter", "accumulative_counts",
-         "gradient_accumulation_iters"),
+         "gradient_accumulation_iters", "gradient_accumulate_every", "grad_accum_every", "accumulate_steps",
+         "accum_steps", "acc_steps", "grad_acc_steps", "accum_grad", "num_accumulation_steps", "accumulation", "accum",
+         "iters_to_accumulate"),
         "automatic", "low", False, Count(1),
     ),
     Control(
@@ -117,8 +121,13 @@ BY_NAME: dict[str, Control] = {control.name: control for control in CONTROLS}
 BY_ALIAS: dict[str, Control] = {alias: control for control in CONTROLS for alias in control.aliases}
 
 
+_HUMP = re.compile("(?<=[a-z])(?=[A-Z])")
+
+
 def normalised(key: str) -> str:
-    """Return a key as aliases are written: in lower case, with ``-`` and ``.`` as ``_``."""
+    """Return a key as aliases are written: in lower case, with ``-`` and ``.`` as ``_``, ``batchSize`` in two words."""
+    if key[:1].islower():
+        key = _HUMP.sub("_", key)
     return key.lower().replace("-", "_").replace(".", "_")
 
 

@@ -12,6 +12,8 @@ from watcherml.planning.controls_reading import sayable
 from watcherml.planning.controls_words import (
     foreign_to,
     is_foreign,
+    is_like_accumulation,
+    is_like_batch,
     is_other_use,
     is_part_of_batch,
     is_set,
@@ -27,6 +29,7 @@ _DEEPSPEED = {
     "communication_data_type", "flops_profiler", "memory_breakdown",
 }  # fmt: skip
 _MICRO = BY_NAME["micro_batch_size"]
+_ACCUMULATION = BY_NAME["gradient_accumulation_steps"]
 # Keys beside which `train_batch_size` may be the whole batch of an update: some programs count it so, others do not.
 _UNCLEAR_BESIDE = (
     *BY_NAME["gradient_accumulation_steps"].aliases,
@@ -37,7 +40,7 @@ _OPENRLHF = "micro_train_batch_size"
 # A list in a list in a list ... has no keys to count; this ends the walk there.
 _MAX_NESTING = 48
 
-Kind = Literal["value", "unclear", "effective", "section", "listed", "deep", "other_use", "whole", "part"]
+Kind = Literal["value", "unclear", "effective", "section", "listed", "deep", "other_use", "whole", "part", "named"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Place:
     the alias. ``kind`` is ``value`` for a candidate, else what speaks against it: ``train_batch_size`` as DeepSpeed's
     effective batch, or unclear because of the key ``beside`` it; a section, inside a list, too deep for a path, a
     section that is not about training. ``whole`` and ``part`` are no aliases: they name the batch of an update, and
-    what could be a micro-batch; both are set.
+    what could be a micro-batch; both are set. ``named`` is no alias either: it could be meant where nothing else is.
     """
 
     path: tuple[str, ...]
@@ -159,6 +162,14 @@ def _of_a_batch(key: str, item: Any, here: _Section) -> Iterator[tuple[Control, 
         yield _MICRO, Place((*here.path, key), here.path, name, item, "whole", here.training, here.deepspeed)
     elif usable and is_part_of_batch(name) and not here.listed and not isinstance(item, (Mapping, list, tuple)):
         yield _MICRO, Place((*here.path, key), here.path, name, item, "part", here.training, here.deepspeed)
+    elif usable and not here.listed and _is_count(item):
+        like = _MICRO if is_like_batch(name) else _ACCUMULATION if is_like_accumulation(name) else None
+        if like is not None:
+            yield like, Place((*here.path, key), here.path, name, item, "named", here.training, here.deepspeed)
+
+
+def _is_count(raw: Any) -> bool:
+    return raw.strip().isdecimal() if isinstance(raw, str) else isinstance(raw, int) and not isinstance(raw, bool)
 
 
 def _leaf(section: Mapping[Any, Any], leaves: tuple[str, ...]) -> str | None:

@@ -30,6 +30,9 @@ _PART = re.compile(r"(^|_)(micro|mini)(_|batch|bsz?($|_))")
 # With one of these it is a count, a setting of a layer, or something measured.
 _NO_SIZE = {"norm", "std", "count", "num", "n", "idx", "index", "id", "time", "loss", "batches", "seconds"}
 
+# Batches that are counted in tokens.
+_IN_TOKENS = {"max_tokens", "batch_tokens", "tokens_per_batch", "max_batch_tokens"}
+
 _UNSET_WORDS = ("", "none", "null", "auto")
 
 
@@ -73,6 +76,16 @@ def is_whole_batch(key: str) -> bool:
 def is_part_of_batch(key: str) -> bool:
     """Tell whether a normalised key could name a micro-batch although it is no alias: ``mini_batch_size``."""
     return _is_size(key) and _PART.search(key) is not None
+
+
+def is_like_batch(key: str) -> bool:
+    """Tell whether a normalised key may be a training's batch in a unit or under a name that nobody knows for sure."""
+    return _is_size(key) or key in _IN_TOKENS
+
+
+def is_like_accumulation(key: str) -> bool:
+    """Tell whether a normalised key speaks of accumulation."""
+    return any(word.startswith("accum") for word in words_of(key)) and not words_of(key) & _NO_SIZE
 
 
 def is_set(raw: Any) -> bool:

@@ -12,16 +12,15 @@ from watcherml.planning.controls_declared import MAX_PATH, Declaration, each_its
 from watcherml.planning.controls_places import Kind, Place, find_places
 from watcherml.planning.controls_precision import FLAG_KEYS, HALVES, STORAGE_KEYS, Half
 from watcherml.planning.wording import MAX_REASON, cut, shown, shown_value
-from watcherml.protocol.plan import Skipped
+from watcherml.protocol.plan import NOT_THERE, Skipped
 from watcherml.protocol.proposal import Capability
 
-NOT_THERE = "The configuration has no such control."
 FORBIDDEN = "A declaration forbids changing it."
 
 # An environment variable needs no key, so that its absence says nothing.
 _NEEDS_NO_KEY = ("allocator_configuration",)
 # What to say where no place is a candidate; the first kind that there is.
-_REASONS: tuple[Kind, ...] = ("unclear", "effective", "part", "section", "listed", "deep", "other_use")
+_REASONS: tuple[Kind, ...] = ("unclear", "effective", "part", "section", "listed", "deep", "named", "other_use")
 
 
 def discover(
@@ -173,7 +172,7 @@ def _against(control: Control, place: Place) -> str:
             f" steps in it. Where it is the batch of one backward pass on one device, declare"
             f" {_declare(control, place.path)} For DeepSpeed, add train_micro_batch_size_per_gpu."
         )
-    if place.kind == "part":
+    if place.kind in ("part", "named"):
         return f"{where} could be it. If so, declare {_declare(control, place.path)}"
     if place.kind == "section":
         return f"{where} is a section. Declare the key in it that counts: {_declare(control, (*place.path, 'KEY'))}"

@@ -53,6 +53,25 @@ def divisors_down(batch: int) -> list[int]:
     return rungs
 
 
+def halves_down(batch: int) -> list[int]:
+    """Return ``batch`` halved again and again, rounded down: what is tried where the effective batch changes anyway."""
+    rungs = []
+    while batch > 1:
+        batch //= 2
+        rungs.append(batch)
+    return rungs
+
+
+# Sizes that are looked at for the largest that fits, where any size will do.
+_MOST_SIZES = 256
+
+
+def sizes_below(batch: int) -> tuple[int, ...]:
+    """Return sizes below ``batch`` in even steps, all of them up to 256, and its halves."""
+    step = -(-batch // _MOST_SIZES)
+    return tuple(sorted({*range(step, batch, step), *halves_down(batch)}))
+
+
 def divisors(number: int) -> tuple[int, ...]:
     """Return exact divisors in order; what is left when all small factors are out counts as one prime."""
     found = [1]

@@ -41,6 +41,8 @@ from watcherml.sealed.shown import Shown
 
 AUTHORITIES: tuple[Authority, ...] = ("automatic", "approval_required")
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
+# Why a control is left out of whose names the configuration has none.
+NOT_THERE = "The configuration has no such control."
 _MOST_STEPS = 10**12  # as the field type has it
 # What a step leaves behind grows at most as these do.
 _LEAVES_BEHIND = ("micro_batch_size", "gradient_accumulation_steps", "sequence_length")

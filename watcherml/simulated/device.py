@@ -38,7 +38,7 @@ from watcherml.simulated.framework import (
     TorchDispatchMode,
     in_fake_mode,
     is_composite,
-    loader_in_this_process,
+    loader_kinds,
     run_parts,
     torch,
 )
@@ -253,8 +253,7 @@ def _entered(budget_bytes: int | None) -> Iterator[SimulatedDevice]:
 @contextmanager
 def _loading_on_the_host(device: SimulatedDevice) -> Iterator[None]:
     """Have torch's DataLoaders read and collate in host memory, as they do beside a GPU."""
-    kind = loader_in_this_process()
-    own = {name: getattr(kind, name) for name in ("__init__", "_next_data")}
+    own = {(kind, name): getattr(kind, name) for kind in loader_kinds() for name in ("__init__", "_next_data")}
 
     def on_the_host(call: Any) -> Any:
         @functools.wraps(call)
@@ -264,12 +263,12 @@ def _loading_on_the_host(device: SimulatedDevice) -> Iterator[None]:
 
         return wrapped
 
-    ours = {name: on_the_host(call) for name, call in own.items()}
-    for name, call in ours.items():
-        setattr(kind, name, call)
+    ours = {place: on_the_host(call) for place, call in own.items()}
+    for place, call in ours.items():
+        setattr(*place, call)
     try:
         yield
     finally:
-        for name, call in ours.items():
+        for (kind, name), call in ours.items():
             if kind.__dict__.get(name) is call:  # somebody else may have wrapped it meanwhile
-                setattr(kind, name, own[name])
+                setattr(kind, name, own[kind, name])

@@ -53,11 +53,14 @@ def in_fake_mode() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
-def loader_in_this_process() -> Any:
-    """Return the class whose ``__init__`` and ``_next_data`` read batches without worker processes."""
+def loader_kinds() -> tuple[Any, ...]:
+    """Return the classes whose ``__init__`` and ``_next_data`` get batches: read here, and from worker processes.
+
+    Batches of workers arrive in any order, and those ahead of their turn wait in this process.
+    """
     from torch.utils.data import dataloader
 
-    return dataloader._SingleProcessDataLoaderIter
+    return dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
 
 
 def fake_tensors() -> Any:

@@ -78,6 +78,8 @@ class _MadeUpScalars(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _is_small(self, func: Any, args: Any, kwargs: Any) -> bool:
         """Tell whether the result may be worked out for real, by its shape."""
+        if torch.Tag.inplace_view in func.tags:
+            return True  # ``squeeze_``, or ``set_`` of a copy: only the known tensor itself can be changed
         try:
             with self._device.host():  # this shape is not the training's memory
                 shapes = func(*args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.plan import NOT_THERE, RecoveryPlan
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import Ending
 from watcherml.verdict.control import judge_control
@@ -27,6 +27,9 @@ _CUT_SHORT = {
 
 
 _NOTHING_PROPOSED = "No supported change of this configuration could help; see what was considered and why not."
+# From this planner on a plan without a micro-batch says so; verdicts on older ones keep their words.
+_SAYS_NO_BATCH = 5
+_DECLARED = '{"micro_batch_size": {"path": ["KEY"]}}'
 _MOST = 2_000  # characters of a sentence
 
 
@@ -47,11 +50,24 @@ def nothing_proposed(plan: RecoveryPlan) -> str:
         count = len(plan.withheld)
         names = ", ".join(dict.fromkeys(name for one in plan.withheld for name in one.permissions or ()))
         need = "1 change that was found needs" if count == 1 else f"{count} changes that were found need"
-        return f"Nothing was tried: {need} what this plan was not given ({names}); see what was considered and why not."
+        return (
+            f"Nothing was tried: {need} what this plan was not given ({names}); see what was considered and why not."
+            f"{_no_batch(plan)}"
+        )
     if not source.refused_by:
-        return _NOTHING_PROPOSED
+        return f"Nothing was tried.{_no_batch(plan)}" if _no_batch(plan) else _NOTHING_PROPOSED
     causes = " ".join(f"{one.words}: {one.sentence}" for one in source.refused_by)
     return _beside(f"{_NOTHING_PROPOSED} {causes}", source.how_to_insist)
+
+
+def _no_batch(plan: RecoveryPlan) -> str:
+    """Return that no micro-batch was found, where one might be declared: nobody can say then that none would help."""
+    reason = next((one.reason for one in plan.skipped if one.capability == "micro_batch_size"), "")
+    declared = "declare" in reason.lower()
+    if plan.planner_version < _SAYS_NO_BATCH or plan.source.phase == "load" or not (declared or reason == NOT_THERE):
+        return ""
+    how = reason if declared else f"Where training reads one, declare its key: {_DECLARED}."
+    return f" No micro-batch was found in the configuration. {how}"
 
 
 def despite(plan: RecoveryPlan, sentence: str) -> str:

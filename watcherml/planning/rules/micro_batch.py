@@ -8,7 +8,9 @@ from watcherml.planning.controls_batch import batch_caution
 from watcherml.planning.equivalence import (
     accumulation_for,
     changes_update,
+    divisors,
     divisors_down,
+    halves_down,
     update_sentences,
 )
 from watcherml.planning.rules.draft import Draft, Drafts, Situation, change, left_out
@@ -38,8 +40,9 @@ def drafts(situation: Situation) -> Drafts:
         return left_out(NAME, "The micro-batch size is 1 already.")
     accumulation = situation.found.get("gradient_accumulation_steps")
     caution = batch_caution(situation.source.config, batch, accumulation is not None)
-    more = {micro for micro in situation.micro_batches if 0 < micro < size and size % micro == 0}
-    ladder = sorted({*divisors_down(size), *more}, reverse=True)
+    exact = accumulation is not None  # without it no size keeps the effective batch, and any will do
+    more = {micro for micro in situation.micro_batches if 0 < micro < size and not (exact and size % micro)}
+    ladder = sorted({*(divisors_down(size) if exact else halves_down(size)), *more}, reverse=True)
     rungs = [_Rung(size, micro, tier=1 + 2 * rung) for rung, micro in enumerate(ladder)]
     return [_draft(situation, batch, accumulation, rung, caution) for rung in rungs], []
 
@@ -64,6 +67,22 @@ def _draft(
         f"batch-{micro}x{steps}", f"Micro-batch {micro}, accumulated {steps} times",
         (change(batch, micro), change(accumulation, steps)), (batch, accumulation), "preserved", "micro_batch_ladder",
         _EVIDENCE, f"{share} The effective batch stays {size * before}.",
-        (*([caution] if caution else []), *update_sentences(traits, micro)), tier,
+        (*([caution] if caution else []), *_many_passes(size, micro), *update_sentences(traits, micro)), tier,
         least_authority=authority, changes_update=changes_update(traits),
     )  # fmt: skip
+
+
+# A step down to less than that share of the batch skips sizes that would have been tried.
+_LEAP = 4
+
+
+def _many_passes(size: int, micro: int) -> tuple[str, ...]:
+    """Return that a batch has no divisor between, so that its micro-batches are smaller than they would have to be."""
+    larger = [one for one in divisors(size) if micro < one]
+    if larger[0] < _LEAP * micro:
+        return ()
+    other = larger[0] - larger[0] % 4
+    return (
+        f"{size} samples divide into no size between {micro} and {larger[0]}, so that this one takes many passes."
+        f" Train on {size // larger[0] * other} instead if that does as well, and more sizes can be tried.",
+    )
