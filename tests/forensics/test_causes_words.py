@@ -11,7 +11,7 @@ from watcherml.forensics.causes.diagnose import diagnose
 def test_the_device_is_called_full_only_where_it_is_and_the_end_is_something_to_do():
     full = diagnose(vector(phase="load", static=static(parameters=6.0), foreign=0.0, own_other=0.5))
     assert "was full of" in full.sentence
-    large = diagnose(vector(4.0, 9.0, 3.0, 6.0, 6.0, phase="load", foreign=0.0, own_other=0.0))
+    large = diagnose(vector(4.0, 9.0, 3.0, 6.0, 6.0, phase="load", step=0, foreign=0.0, own_other=0.0))
     assert "full" not in large.sentence and "4.00 GiB were asked for beside" in large.sentence
     assert "Next: load the model in a smaller type" in large.sentence
 

@@ -75,6 +75,7 @@ TEXTS = [
     ("cuda-torch-async-allocator", "torch.OutOfMemoryError", "Allocation on device"),
     ("cuda-library-bad-alloc", "MemoryError", "std::bad_alloc: out_of_memory: CUDA error at: /x/a.hpp:60"),
     ("cuda-runtime-oom", "RuntimeError", "parallel_for failed: cudaErrorMemoryAllocation: out of memory"),
+    ("none-device-generic-oom-arena", "RuntimeError", "Available memory of 0 is smaller than requested bytes of 2048"),
 ]
 FRAMED = [
     ("none-host-pinned-oom-frames", "RuntimeError", "CUDA error: out of memory", PINNING),

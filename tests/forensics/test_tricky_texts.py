@@ -56,6 +56,16 @@ TOLD = [
 ]  # fmt: skip
 # Next door to a class, and not in it; or in it under a name that does not say so.
 RELATED = [
+    ("RuntimeError", "CUDA out of memory occurred when warming up with 256 dummy requests.", CUDA),
+    ("RuntimeError", "CUDA out of memory while running the decoder", CUDA),
+    ("RuntimeError", "CUDA out of memory handler is not installed", NONE),
+    ("RuntimeError", "CUDA error (2)", CUDA),
+    ("RuntimeError", "CUDA error (2): out of memory", CUDA),
+    ("RuntimeError", "CUDA error (201): invalid device context", NONE),
+    ("RuntimeError", "Error out of memory at line 12 in file /b/csrc/interface.c", CUDA),
+    ("RuntimeError", "Error out of memory at line 12 in file C:\\b\\csrc\\ops.cu", CUDA),
+    ("RuntimeError", "Error out of memory at line 12 in file notes.txt", NONE),
+    ("RuntimeError", "Status Message: bfc_arena.cc:1 Available memory of 0 is smaller than requested bytes of 8", NONE),
     ("RuntimeError", "The text 'CUDA out of memory. Tried to allocate 2.00 GiB' was found 3 times", NONE),
     ("KeyError", "'RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB'", NONE),
     ("json.decoder.JSONDecodeError", f"Expecting value: {OOM}", NONE),
@@ -110,3 +120,13 @@ def test_there_are_at_least_sixty_tricky_texts() -> None:
     here = len(TRANSLATED) + len(TRUNCATED) + len(TOLD) + len(RELATED)
     assert here >= 40
     assert here + len(FALSE_FRIENDS) + len(TRUE_FRIENDS) + len(HOST) + len(CHAINS) + len(NOTES) >= 120
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["x.cc:376 Available memory of 0 is smaller than requested bytes of 2048",
+     "x.cc:368 Failed to allocate memory for requested buffer of size 9437184"],
+)  # fmt: skip
+def test_an_arena_of_a_card_or_a_host_is_told_as_memory_and_no_device_is_named(message: str) -> None:
+    found = classify_text("onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException", message)
+    assert (found.failure_class, found.subkind) == (NONE, "device_generic_oom")

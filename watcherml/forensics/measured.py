@@ -130,9 +130,10 @@ def _with_code(vector: Vector, scene: _Scene) -> Vector:
 def _with_model(vector: Vector, scene: _Scene) -> Vector:
     device = "cpu" if vector.device_kind == "simulated" else scene.key
     known = sizes(scene.run.config, scene.trace, scene.live)
+    used = active.current() or active.last() if vector.device_kind == "simulated" else None
     return replace(
         vector,
-        static=static_bytes(scene.live, device),
+        static=static_bytes(scene.live, device, used.holds if used is not None else None),
         sizes=known,
         request_scales=led_by(known.micro_batch, scene.trace),
     )
@@ -344,6 +345,11 @@ def _modes(vector: Vector, live: Live) -> dict[str, Any]:
         "gradient_bytes": static.gradients,
         "optimizer_state_bytes": static.optimizer,
         "optimizer_state_expected_bytes": static.optimizer_expected,
+        "first_step_still_makes_bytes": static.to_come,
+        "optimizer_temporaries_bytes": static.working,
+        "contained_models_bytes": static.contained,
+        "contained_tensors_bytes": static.kept,
+        "separate_models": static.models,
         "buffer_bytes": static.buffers,
         "garbage_collection_freed_bytes": vector.gc_freed,
         "other_frameworks": list(vector.other_frameworks),

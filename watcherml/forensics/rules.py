@@ -12,7 +12,7 @@ from watcherml.forensics.rules_memory import MEMORY, SIMULATED
 from watcherml.forensics.rules_surroundings import BUILDS, FILES, OTHERS
 from watcherml.forensics.rules_training import DEVICES, LOADERS, NANS, SHAPES
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 
 RULES: tuple[Rule, ...] = (SIMULATED, *MEMORY, *LOADERS, *NANS, *DEVICES, *SHAPES, *FILES, *BUILDS, *OTHERS)
 

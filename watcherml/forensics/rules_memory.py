@@ -128,7 +128,7 @@ MEMORY = (
         "cuda/torch_caching_allocator",
         "runtime",
         "A message that begins with the statement, cut off or raised by hand.",
-        r"\A\s{0,20}(?:CUDA|HIP) out of memory(?=\s*(?:[.:;,!(]|\Z))",
+        r"\A\s{0,20}(?:CUDA|HIP) out of memory(?=\s*(?:[.:;,!(]|\Z)|\s(?:occurred|while|when|during)\b)",
         variant="short",
     ),
     rule(
@@ -143,6 +143,14 @@ MEMORY = (
         "torch.OutOfMemoryError",
         "A device-generic text that names no device.",
         START + r"Out of memory\. " + ASKED,
+    ),
+    rule(
+        "none/device_generic_oom",
+        "runtime",
+        "The arena of ONNX Runtime has one text for the card and for the host.",
+        r"\bAvailable memory of [0-9]{1,20} is smaller than requested bytes of [0-9]",
+        r"\bFailed to allocate memory for requested buffer of size [0-9]",
+        variant="arena",
     ),
     rule(
         "cuda/cuda_error_oom",
@@ -160,10 +168,12 @@ MEMORY = (
     rule(
         "cuda/runtime_oom",
         "runtime",
-        "Error 2 by its name, or its number as ONNX Runtime prints it.",
+        "Error 2 by its name, or its number as ONNX Runtime, bitsandbytes and others print it.",
         START + "cudaErrorMemoryAllocation:? out of memory" + END,
         START + "CUDA failure 2: out of memory" + END,
         START + "CUDA: out of memory" + END,
+        START + r"(?:CUDA|HIP) error \(2\)(?![\w)])",
+        r"\A\s{0,20}Error out of memory at line [0-9]{1,6} in file [^\n]{1,300}\.(?:cu|c|cpp|hip)\b",
     ),
     rule(
         "cuda/thc_cuda_runtime_error_2", "runtime", "Error 2 before torch 1.5.", r"\b(?:cuda|hip) runtime error \(2\)"

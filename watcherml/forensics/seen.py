@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import PurePath
@@ -11,6 +11,7 @@ from types import FrameType, GetSetDescriptorType, ModuleType
 from typing import Any
 
 from watcherml.forensics.causes.vector import Static
+from watcherml.forensics.contained import Contained, contained
 from watcherml.forensics.origin import globals_of, names_of
 
 MOST_ROOTS = 64
@@ -34,6 +35,9 @@ class Live:
 
     modules: list[Any] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
+    stepped: list[Any] = field(default_factory=list)  # optimizers that made a step in this run
+    kept: Contained = field(default_factory=Contained)  # in lists, dicts and what they hold
+    working: list[Any] = field(default_factory=list)  # what the optimizer's own frames name
 
     @classmethod
     def look(cls, found: list[tuple[FrameType, int]], optimizers: Iterable[Any] = ()) -> Live:
@@ -46,9 +50,11 @@ class Live:
         optimizer = getattr(getattr(torch, "optim", None), "Optimizer", None)
         if module is None or optimizer is None:
             return cls()
-        kept: tuple[dict[int, Any], dict[int, Any]] = ({}, {one_id: one for one in optimizers for one_id in [id(one)]})
+        stepped = list(optimizers)
+        kept: tuple[dict[int, Any], dict[int, Any]] = ({}, {id(one): one for one in stepped})
         searched: set[int] = set()
         owners: set[int] = set()
+        roots: list[Any] = []
         for frame, _ in found:
             places = [names_of(frame)]
             # Globals too: in a notebook the model is one, and backward has no module's frame below it.
@@ -61,11 +67,14 @@ class Live:
                 if id(named) not in owners and len(owners) < MOST_OWNERS and not issubclass(type(named), module):
                     owners.add(id(named))
                     values += _attributes(named)
+                roots += values
                 # The type is asked, not the value: a proxy answers isinstance() by running code of its own.
                 for value, (kind, into) in product(values, zip((module, optimizer), kept, strict=True)):
                     if issubclass(type(value), kind) and len(into) < MOST_ROOTS:
                         into[id(value)] = value
-        return cls(list(kept[0].values()), list(kept[1].values()))
+        assert torch is not None
+        below = contained(roots, (module, optimizer, torch.Tensor), _attributes)
+        return cls(list(kept[0].values()), list(kept[1].values()), stepped, below, _working(found, torch.Tensor))
 
     def outermost(self) -> list[Any]:
         """Return the modules that are part of no other one found."""
@@ -73,21 +82,35 @@ class Live:
         return [one for one in self.modules if id(one) not in inner]
 
 
-def static_bytes(live: Live, device: str) -> Static:
-    """Return what models and optimizers hold on a device (``cuda:0``, or ``cpu`` for the simulated one)."""
-    if not live.modules and not live.optimizers:
+def static_bytes(live: Live, device: str, holds: Callable[[Any], bool] | None = None) -> Static:
+    """Return what models and optimizers hold on a device (``cuda:0``, or ``cpu`` for the simulated one).
+
+    ``holds`` tells of a tensor there whether the device counts it: a simulated one shares its place with the host.
+    """
+    if not live.modules and not live.optimizers and live.kept == Contained():
         return Static()
     parameters = list(_unique(_parameters(live)))
     here = [one for one in parameters if _place(one) == device]
     gradients = [one.grad for one in here if one.grad is not None]
-    buffers = _unique(buffer for module in live.modules for buffer in module.buffers())
-    states = _unique(value for one in live.optimizers for value in _state_tensors(one))
+    buffers = list(_unique(buffer for module in live.modules for buffer in module.buffers()))
+    states = list(_unique(value for one in live.optimizers for value in _state_tensors(one)))
+    counts = holds or (lambda _: True)
+    contained_bytes, kept, working = _beside(
+        live, [*parameters, *gradients, *buffers, *states], lambda one: _place(one) == device and counts(one)
+    )
+    to_come, returning = _to_come(live, device)
     return Static(
         parameters=sum(map(_bytes, here)) if parameters else None,
         gradients=sum(_bytes(one) for one in gradients if _place(one) == device) if parameters else None,
         optimizer=sum(_bytes(one) for one in states if _place(one) == device) if live.optimizers else None,
         buffers=sum(_bytes(one) for one in buffers if _place(one) == device) if live.modules else None,
         optimizer_expected=_expected(live.optimizers, device),
+        to_come=to_come,
+        returning=returning,
+        working=working,
+        contained=contained_bytes,
+        kept=kept,
+        models=_models(live, device),
     )
 
 
@@ -180,10 +203,81 @@ def _unique(tensors: Iterable[Any]) -> Iterator[Any]:
 
 
 def _state_tensors(optimizer: Any) -> Iterator[Any]:
+    """Yield the tensors of an optimizer's state; L-BFGS and others keep theirs in lists."""
     tensor = sys.modules["torch"].Tensor
-    for state in list(optimizer.state.values()):
-        if isinstance(state, dict):
-            yield from (value for value in list(state.values()) if isinstance(value, tensor))
+    waiting, left = list(optimizer.state.values()), MOST_TENSORS
+    while waiting and left > 0:
+        value = waiting.pop()
+        left -= 1
+        if isinstance(value, tensor):
+            yield value
+        elif isinstance(value, dict):
+            waiting += list(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting += value
+
+
+def _to_come(live: Live, device: str) -> tuple[int | None, int | None]:
+    """Return what the first step of one optimizer still makes, and the gradients that come again with every step.
+
+    Of several that have not stepped the one that makes the most counts: of an earlier training's, none steps again.
+    None where a hook may let go of each gradient at once.
+    """
+    first, again = 0, 0
+    stepped = {id(one) for one in live.stepped}
+    optimizers = live.optimizers or list(live.kept.optimizers.values())
+    for one in optimizers:
+        wanted = [p for group in one.param_groups for p in group["params"] if p.requires_grad and _place(p) == device]
+        if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in wanted):
+            return None, None
+        gradients = sum(_bytes(p) for p in wanted if p.grad is None)
+        if id(one) in stepped:
+            again += gradients
+        elif not one.state:
+            first = max(first, gradients + (_expected([one], device) or 0))
+    return (first, again) if optimizers else (None, None)
+
+
+def _working(found: list[tuple[FrameType, int]], tensor: type) -> list[Any]:
+    """Return the tensors that the optimizer's own frames name, directly or in lists."""
+    held: list[Any] = []
+    for frame, _ in found:
+        if "/torch/optim/" in frame.f_code.co_filename.replace("\\", "/"):
+            for value in names_of(frame).values():
+                held += [one for one in (value if type(value) is list else [value]) if issubclass(type(one), tensor)]
+    return held
+
+
+def _beside(live: Live, own: list[Any], here: Callable[[Any], bool]) -> tuple[int, int, int]:
+    """Return the bytes of models and optimizers that only containers hold, of their other tensors, of temporaries."""
+    inside = Live(list(live.kept.modules.values()), list(live.kept.optimizers.values()))
+    parts = [*_parameters(inside), *(one for module in inside.modules for one in module.buffers())]
+    parts += [value for one in inside.optimizers for value in _state_tensors(one)]
+    parts += [one.grad for one in parts if one.is_leaf and one.grad is not None]
+    counted = {_storage(one) for one in own}
+    sizes = []
+    for tensors in (parts, [one for one in live.kept.tensors.values() if one.grad_fn is None], live.working):
+        new = {_storage(one): one for one in tensors if _plain(one) and here(one) and _storage(one) not in counted}
+        counted |= set(new)
+        sizes.append(sum(_bytes(one) for one in new.values()))
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr()) if _plain(tensor) else id(tensor)
+
+
+def _plain(tensor: Any) -> bool:
+    """Tell whether a tensor has a storage of its own to tell it by."""
+    torch = sys.modules["torch"]
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
+def _models(live: Live, device: str) -> int:
+    """Return how many separate models of at least a tenth of the largest one lie on the device."""
+    every = Live(list({id(one): one for one in (*live.modules, *live.kept.modules.values())}.values()))
+    sizes = [sum(_bytes(p) for p in _unique(one.parameters()) if _place(p) == device) for one in every.outermost()]
+    return sum(1 for size in sizes if size and 10 * size >= max(sizes))
 
 
 def _expected(optimizers: list[Any], device: str) -> int | None:

@@ -76,6 +76,7 @@ _BY_CLASS = {
 def without_next(text: str, capsule: Capsule) -> str:
     """Return a text of the capsule without the remedy that it ends with, because ``next_step`` says it below."""
     action = capsule.diagnosis.action
+    text = text.removesuffix(f" Next: {action}.")
     return text.removesuffix(f": {action}.") + "." if action and text.endswith(f": {action}.") else text
 
 

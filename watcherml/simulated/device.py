@@ -91,6 +91,10 @@ class SimulatedDevice:
         """The largest ``current_bytes`` since the start or ``reset_peak``; refused requests do not enter it."""
         return self._ledger.peak_bytes
 
+    def holds(self, tensor: Any) -> bool:
+        """Tell whether a tensor's memory is counted here; that of ``host()`` is not."""
+        return self._ledger.holds(tensor)
+
     def reset_peak(self) -> None:
         """Let ``peak_bytes`` start again from what is alive now."""
         self._ledger.reset_peak()

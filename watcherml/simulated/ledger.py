@@ -87,6 +87,11 @@ class Ledger:
         with self._lock:
             self.peak_bytes = self.current_bytes
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Tell whether all the memory of a tensor is counted here."""
+        kept = [self._held.get(storage._cdata) for storage in _storages(tensor)]
+        return bool(kept) and all(one is not None and one.size > 0 for one in kept)
+
     def _enter(self, storage: torch.UntypedStorage) -> _Held:
         held = _Held(storage, self._forget)
         held.key = storage._cdata  # the address of the storage itself, the same for all views

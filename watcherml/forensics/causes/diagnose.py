@@ -46,9 +46,9 @@ def diagnose(vector: Vector) -> Diagnosis:
         phase=vector.phase,
         sufficient=tuple(one.cause for one in sufficient),
         rules_version=RULES_VERSION,
-        sentence=sentence_of(vector, status, sufficient, missing_fields(vector, found))[:2000],
+        sentence=sentence_of(vector, status, sufficient, missing_fields(vector, found), found)[:2000],
         horizon_step=history.horizon(vector) if piles_up else None,
-        action=action_of(vector, status, sufficient),
+        action=action_of(vector, status, sufficient, found),
         **lists,
     )
 

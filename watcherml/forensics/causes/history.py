@@ -150,6 +150,9 @@ def _piles_up(vector: Vector, seen: Trend) -> tuple[bool | None, str]:
     """Tell whether the growth is a leak's, at whatever pace; None where that was not measured."""
     if seen.rising < LEAK_RISING:
         return False, f"only {100 * seen.rising:.0f} % of the steps did not shrink"
+    own = (vector.static.total or 0) - vector.history.allocated[0]
+    if 2 * own >= seen.growth > 0:
+        return False, f"{amount(own)} of it are in the model's gradients and its optimizer's state"
     sizes = vector.history.batch_elements
     even = even_sizes(sizes) if len(sizes) >= LEAK_POINTS else None
     if even is False:

@@ -43,6 +43,10 @@ def _left_over(vector: Vector) -> Finding:
     own = vector.static.total
     size = max(0, (start if vector.allocated is None else min(start, vector.allocated)) - (own or 0))
     holds: bool | None = None
+    models, small = vector.static.models or 0, weigh(vector, size) == "small"
+    if models > 1 and small and not vector.step and weigh(vector, start) != "small":
+        words = f"{amount(start)} were there when the run began; not measured: which of {models} models are this run's."
+        return unknown("C5", words, start)
     if own is None or vector.static.optimizer is None:
         # At most so much: that it is small says something, that it is large does not.
         if weigh(vector, size) not in ("small", "enough"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from watcherml.forensics.causes.lasting import lasting, never_fits
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.causes.weigh import Finding, cause, excluded, pool, unknown, weigh
 from watcherml.forensics.text import amount
@@ -19,9 +20,9 @@ def _step(vector: Vector) -> list[Finding]:
         return [_kept(vector), excluded("C22", "It failed in optimizer, where a step's work is done.")]
     if not vector.at_work:
         return [excluded(one, f"It failed in {vector.phase}, where a step has no tensors.") for one in ("C21", "C22")]
-    static, held = vector.static.total, vector.allocated
-    size = None if static is None or held is None else held - static
-    plain = pool(vector, "C21", size, lacking="how much of it is the model and how much the step")
+    stays, held = lasting(vector), vector.allocated
+    size = None if stays is None or held is None else held - stays
+    plain = _plain(vector, size)
     smallest = _smallest(vector)
     if smallest is False:
         return [plain, excluded("C22", "The micro-batch can be smaller, or checkpointing is off.")]
@@ -33,13 +34,40 @@ def _step(vector: Vector) -> list[Finding]:
     return [plain, last]
 
 
+def _plain(vector: Vector, size: int | None) -> Finding:
+    static, held = vector.static.everything, vector.allocated
+    plain = pool(
+        vector, "C21", size, holds=not never_fits(vector), otherwise="contributing",
+        lacking="how much of it is the model and how much the step",
+        against="models, gradients and optimizer state alone are more than torch could have",
+    )  # fmt: skip
+    if static is None or held is None or size is None or plain.judgement == "sufficient":
+        return plain
+    if size < held - static and weigh(vector, held - static) == "enough":
+        return unknown("C21", f"{_beside(static, held, size)}, so a smaller step need not free them.", held - static)
+    return plain
+
+
+def _beside(static: int, held: int, size: int) -> str:
+    return (
+        f"{amount(held - static)} are neither model nor gradients nor state;"
+        f" {amount(held - static - size)} of them lay there after the last step too"
+    )
+
+
 def _kept(vector: Vector) -> Finding:
     """What lies beside model, gradients and state in the optimizer's step: a loop that still names its outputs."""
-    static, held = vector.static.total, vector.allocated
-    if static is None or held is None:
+    static, stays, held = vector.static.everything, lasting(vector), vector.allocated
+    if static is None or held is None or stays is None:
         return unknown("C21", "Not measured: whether tensors of this step are still kept while the optimizer steps.")
     size = max(0, held - static)
     if weigh(vector, size) in ("enough", "marginal"):
+        if weigh(vector, max(0, held - stays)) not in ("enough", "marginal"):
+            return unknown("C21", f"{_beside(static, held, held - stays)}, kept by a name or piling up.")
+        # What an operator of the optimizer is given need have no name, and is about as large as what it asks for.
+        if weigh(vector, max(0, size - (vector.requested or 0))) not in ("enough", "marginal"):
+            words = f"{amount(size)} are neither model nor gradients nor state; they may be the optimizer's own."
+            return unknown("C21", words, size)
         sentence = f"{amount(size)} are neither model nor gradients nor state: a smaller step would leave room."
         return Finding("contributing", cause("C21", size, sentence))
     if weigh(vector, size) == "open":

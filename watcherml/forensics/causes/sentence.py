@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from watcherml.forensics.causes.lasting import frees_too_little, lasting, least, never_fits
 from watcherml.forensics.causes.table import ROWS
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.causes.weigh import Finding, upper
@@ -11,21 +12,34 @@ _SHOWN = 3
 _FULL = 0.9  # of the limit; below it the request was large rather than the rest small
 _RECOVERY = "a recovery tries smaller micro-batches in fresh processes"
 _LOAD = "load the model in a smaller type, keep part of it elsewhere, or take a smaller model or batch"
-_LOAD_LESS = (
-    "load the model in a smaller type, keep part of it elsewhere, or let go of a copy; a smaller step alone frees"
-    " too little"
-)
+_EVALUATE = "use a smaller evaluation batch, and see what is kept from one to the next (outputs, a key-value cache)"
+_AGAIN = "let go of models that were built before (lists, caches, outputs of cells); if there are none, "
+_NO_TRAINING = "if this is no training, run it under torch.no_grad() first"
+# What a cause would need that is enough but was not shown: looked for before anything is made smaller.
+_LOOK = {
+    "C10": "see what is kept from step to step (lists, detach, .item(), hooks)",
+    "C10b": "see whether a graph is kept from batch to batch (backward() on each loss, no_grad() in evaluation)",
+    "C12": _AGAIN.partition(";")[0],
+    "C16b": "see what evaluation keeps from batch to batch",
+}
+_LOAD_LESS = "load the model in a smaller type, keep part of it elsewhere, or let go of a copy"
+_MOVE = "move what is kept from step to step (data, copies of weights, outputs) to the CPU"
+_STATE = "use an optimizer with smaller state or a shorter history"
+_SHRINK = ("C1", "C3", "C13", "C14", "C15b", "C17", "C20", "C21")  # their remedies make the step smaller
+_MUCH = 0.25  # of what lies there for good: worth naming
 _MARK = "mark the part with watcherml.phase(...)"
 
 
-def sentence_of(vector: Vector, status: str, sufficient: list[Finding], lacking: list[str]) -> str:
+def sentence_of(
+    vector: Vector, status: str, sufficient: list[Finding], lacking: list[str], found: list[Finding]
+) -> str:
     """Return what a tired person reads first of a diagnosis."""
     if status == "insufficient_evidence":
-        return _insufficient(vector, lacking)
+        return _insufficient(vector, lacking, action_of(vector, status, sufficient, found))
     if status == "capacity_bound":
         return _capacity(vector, sufficient)
     first = sufficient[0]
-    remedy = ROWS[first.cause.id].remedy
+    remedy = _remedy(vector, first.cause.id)
     # A guard has no pool that was weighed: its own sentence says it all.
     if not first.held or vector.missing is None:
         text = first.cause.sentence
@@ -38,13 +52,58 @@ def sentence_of(vector: Vector, status: str, sufficient: list[Finding], lacking:
     return f"{text}; each of these alone would explain it too: {others}. First: {remedy}."
 
 
-def action_of(vector: Vector, status: str, sufficient: list[Finding]) -> str | None:
+def action_of(vector: Vector, status: str, sufficient: list[Finding], found: list[Finding]) -> str | None:
     """Return what to do next, without why; None where too little is known to say more than the sentence does."""
+    look = _look(found) if status == "insufficient_evidence" else ""
+    if look:
+        return f"{look}; if nothing is, {_remedy(vector, 'C21')}" if vector.at_work else look
     if sufficient:
-        return ROWS[(sufficient[0] if status != "capacity_bound" else sufficient[-1]).cause.id].action
+        cause = (sufficient[0] if status != "capacity_bound" else sufficient[-1]).cause.id
+        return ROWS[cause].action if _remedy(vector, cause) == ROWS[cause].remedy else _remedy(vector, cause)
     if status != "capacity_bound":
-        return ROWS["C2"].action if _exceeds(vector) else None
-    return _LOAD_LESS if _is_model(vector) else ROWS["C21"].action if vector.at_work else _next(vector)
+        return ROWS["C2"].action if _exceeds(vector) else _EVALUATE if vector.phase == "evaluation" else None
+    return _make_room(vector) if _stays(vector) else _remedy(vector, "C21") if vector.at_work else _next(vector)
+
+
+def _remedy(vector: Vector, cause_id: str) -> str:
+    remedy, static, short = ROWS[cause_id].remedy, vector.static, vector.missing
+    if cause_id in _SHRINK and never_fits(vector):
+        return _make_room(vector)
+    if cause_id == "C21" and short is not None and (static.kept or 0) >= max(1, short.high):
+        return f"{_MOVE}, or {remedy}"
+    if cause_id == "C21" and vector.grad_enabled and vector.module_training is False:
+        return f"{_NO_TRAINING}; else {remedy}"
+    if cause_id in ("C15", "C15b") and (static.models or 0) > 1:
+        return f"{remedy}, or {_let_go(static.models)}"
+    return remedy
+
+
+def _look(found: list[Finding]) -> str:
+    return next((_LOOK[one.cause.id] for one in found if one.candidate and one.cause.id in _LOOK), "")
+
+
+def _stays(vector: Vector) -> bool:
+    return never_fits(vector) or frees_too_little(vector)
+
+
+def _make_room(vector: Vector) -> str:
+    """Return what frees memory that no smaller step frees: what was seen to take much of it, then the model."""
+    static, stays = vector.static, lasting(vector) or 0
+    ways = []
+    known = static.everything or 0
+    if (static.kept or 0) >= _MUCH * stays or stays - known >= _MUCH * stays:
+        ways.append(_MOVE)
+    if static.models is not None and static.models > 1:
+        ways.append(_let_go(static.models))
+    if max(static.optimizer or 0, static.optimizer_expected or 0) >= _MUCH * stays:
+        ways.append(_STATE)
+    end = "no smaller step helps" if never_fits(vector) else "a smaller step alone frees too little"
+    ways.append("load the model in a smaller type" if ways else _LOAD_LESS)
+    return f"{', or '.join(ways)}; {end}"
+
+
+def _let_go(models: int | None) -> str:
+    return f"let go of those of the {models} models that this training does not need" if models else "let go of a copy"
 
 
 def _capacity(vector: Vector, sufficient: list[Finding]) -> str:
@@ -53,20 +112,18 @@ def _capacity(vector: Vector, sufficient: list[Finding]) -> str:
     text = f"{amount(short)} were missing{where}: {_held(vector)}"
     if sufficient:
         last = sufficient[-1]
-        return f"{text}. {upper(last.held)}: {ROWS[last.cause.id].remedy}."
-    if _is_model(vector):
-        return f"{text}, {amount(vector.static.total)} of them the model and what stays with it: {_LOAD_LESS}."
+        return f"{text}. {upper(last.held)}: {_remedy(vector, last.cause.id)}."
+    several = (vector.static.models or 0) > 1
+    what = f"{vector.static.models} models" if several else "the model"
+    if never_fits(vector):
+        need = f"{what} with gradients and optimizer state need {amount(least(vector))}"
+        return f"{text}, and {need} of the {amount(vector.own_limit)} that torch could have: {_make_room(vector)}."
+    if frees_too_little(vector):
+        stays = f"{what} and what stays with {'them' if several else 'it'}"
+        return f"{text}, {amount(lasting(vector))} of them {stays}: {_make_room(vector)}."
     if vector.at_work:
-        return f"{text}: {ROWS['C21'].remedy}."
+        return f"{text}: {_remedy(vector, 'C21')}."
     return f"{text}. Next: {_next(vector)}."
-
-
-def _is_model(vector: Vector) -> bool:
-    """Tell whether all tensors of the step, gone, would not leave room: then no smaller step helps."""
-    total, held, short = vector.static.total, vector.allocated, vector.missing
-    if not vector.at_work or total is None or held is None or short is None or vector.request_scales:
-        return False
-    return max(0, held - total) < short.low
 
 
 def _held(vector: Vector) -> str:
@@ -79,7 +136,11 @@ def _held(vector: Vector) -> str:
 
 def _next(vector: Vector) -> str:
     if vector.phase == "load":
-        return _LOAD
+        return f"{_AGAIN}{_LOAD}" if vector.step or vector.history.batch_elements else _LOAD
+    if vector.phase == "evaluation":
+        return _EVALUATE
+    if vector.phase == "optimizer" and (vector.static.optimizer or 0) >= _MUCH * (vector.allocated or 0):
+        return _STATE
     return f"{_RECOVERY}; {_MARK}" if vector.phase == "unknown" else _RECOVERY
 
 
@@ -87,9 +148,10 @@ def _exceeds(vector: Vector) -> bool:
     return vector.requested is not None and vector.capacity is not None and vector.requested > vector.capacity
 
 
-def _insufficient(vector: Vector, lacking: list[str]) -> str:
+def _insufficient(vector: Vector, lacking: list[str], action: str | None) -> str:
     what = "; ".join(one.rstrip(".") for one in lacking)
-    end = f"Not measured: {what}. Next: {_RECOVERY}{f'; {_MARK}' if vector.phase == 'unknown' else ''}."
+    then = action or _next(vector)
+    end = f"Not measured: {what}. Next: {then}."
     if _exceeds(vector):
         asked = f"One request of {amount(vector.requested)} exceeds the whole device ({amount(vector.capacity)})"
         return f"{asked}: look at the shapes in that line first. {end}"

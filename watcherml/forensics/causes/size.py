@@ -122,9 +122,15 @@ def _static(vector: Vector) -> Finding:
             return pool(vector, "C12", size, holds=False, lacking="", held=words, otherwise="contributing",
                         against="that alone would have fitted")  # fmt: skip
         return excluded("C12", f"{words[0].upper()}{words[1:]}.", size)
-    holds = vector.phase == "load" and not vector.step
+    holds: bool | None = vector.phase == "load" and not vector.step
     against = f"it failed later, in {vector.phase}"
-    return pool(vector, "C12", size, holds=holds, lacking="", held=words, against=against, otherwise="contributing")
+    if vector.phase == "load" and vector.step:
+        against = "steps were completed before, with a model that may still be there"
+    elif holds and (vector.static.contained or vector.history.batch_elements):
+        holds = None  # something worked already: an earlier model may be counted
+    lacking = "whether an earlier model is still there"
+    return pool(vector, "C12", size, holds=holds, held=words, lacking=lacking, against=against,
+                otherwise="contributing")  # fmt: skip
 
 
 def _model_bytes(vector: Vector) -> int | None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-RULES_VERSION = 5
+RULES_VERSION = 6
 
 MIB, GIB = 2**20, 2**30
 

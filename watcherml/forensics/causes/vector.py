@@ -16,7 +16,11 @@ AT_WORK = ("forward", "backward", "recompute")  # the phases in which activation
 class Static:
     """Bytes that live as long as the model: summed over its tensors, exact, on the failing device.
 
-    ``optimizer_expected`` is what the optimizer's state will take once it is made, where its class says so.
+    ``optimizer_expected`` is what the optimizer's state will take once it is made, where its class says so. ``to_come``
+    is what gradients and state will take of the one optimizer that has not stepped and makes the most, ``returning``
+    the gradients that each step makes again. Beside the total of what the frames name lie ``contained``, models and
+    optimizers that only lists, dicts or objects in them hold, ``kept``, other tensors without a graph in containers of
+    many, and ``working``, what the optimizer's own frames hold. ``models`` counts separate models.
     """
 
     parameters: int | None = None
@@ -24,6 +28,12 @@ class Static:
     optimizer: int | None = None
     buffers: int | None = None
     optimizer_expected: int | None = None
+    to_come: int | None = None
+    returning: int | None = None
+    working: int | None = None
+    contained: int | None = None
+    kept: int | None = None
+    models: int | None = None
 
     @property
     def total(self) -> int | None:
@@ -31,6 +41,17 @@ class Static:
         if self.parameters is None:
             return None
         return self.parameters + sum(size or 0 for size in (self.gradients, self.optimizer, self.buffers))
+
+    @property
+    def all_models(self) -> int | None:
+        """The total with the models that only containers hold; None where no model was found."""
+        return (self.total or 0) + (self.contained or 0) if self.total is not None or self.contained else None
+
+    @property
+    def everything(self) -> int | None:
+        """All that was found which no smaller step frees; None where no model was found."""
+        models = self.all_models
+        return None if models is None else models + (self.kept or 0) + (self.working or 0)
 
 
 @dataclass(frozen=True)
