@@ -112,9 +112,12 @@ def kill_and_resume(folder, seeds):
     with pytest.raises(RuntimeError), run:
         raise RuntimeError(OOM_TEXT)
     wanted = watcherml.VerificationRequirements(minimum_progress_steps=50, confirmation_runs=1)
-    made = watcherml.prepare_oom_recovery(run.run_id, "ent:train", wanted, SHORT, project_root=folder, storage=storage)
     waiting, all_ = [], []
     for place, seed in enumerate(seeds):
+        budget = SHORT.replace(campaign_timeout_seconds=14_000.0 + seed)  # a plan of its own, which one campaign runs
+        made = watcherml.prepare_oom_recovery(
+            run.run_id, "ent:train", wanted, budget, project_root=folder, storage=storage
+        )
         campaign = watcherml.start_recovery(made, project_root=folder, campaign_id=f"killed-{seed}")
         all_.append(Killed(campaign, SIGNALS[place % len(SIGNALS)], seed))
         waiting = [one for one in [*waiting, all_[-1]] if not one.look()]

@@ -6,14 +6,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from builders import FAILED_CONFIG
-from stored import recorded_plan
+from builders import FAILED_CONFIG, good_trials
+from stored import recorded_plan, rename
 
 from watcherml.campaign import events, supervisor
 from watcherml.campaign.ledger import Ledger, Settings
 from watcherml.errors import CampaignError
 from watcherml.platform import ProcessId, this_process
 from watcherml.store.storage import Storage
+from watcherml.trials.paths import TrialPaths
 
 GONE = ProcessId(4711, 1.0, "a boot long ago")
 
@@ -95,3 +96,21 @@ def test_an_interrupted_campaign_is_not_resumed_beside_another_of_its_plan(plan_
     with pytest.raises(CampaignError, match="campaign living runs this plan already"):
         supervisor.spawn(storage, "lost")
     assert [one["type"] for one in storage.audit.events("lost")] == ["prepared", "started", "start_failed"]
+
+
+def test_a_lost_trial_stands_behind_those_before_it_although_the_clock_was_set_back(plan_on_record):
+    storage, clock, start = plan_on_record
+    ledger = start("campaign-1")
+    first, second = rename(good_trials(ledger.plan()), "campaign-1")[:2]
+    ledger.start_trial(first.request, 1)
+    ledger.end_trial(first.request, first.result)
+    clock.now = first.result.started_at / 2
+    ledger.start_trial(second.request, 2)
+    paths = TrialPaths.of(storage.path, second.request.trial_id)
+    paths.make()
+    (paths.outputs / "checkpoints").mkdir(parents=True)
+    paths.write_exit(b"{}")
+    supervisor.settle_lost_trials(ledger)
+    starts = [one.result.started_at for one in ledger.trials()]
+    assert len(starts) == 2 and starts == sorted(starts)
+    assert not paths.outputs.exists()

@@ -59,7 +59,9 @@ def test_wrong_points_of_a_history_are_left_out():
 
 
 def test_batches_of_nothing_divide_nothing():
-    assert judged(vector(history=History(steps=(1, 2), allocated=(1, 1), batch_elements=(0,) * 9)), "C17") == "excluded"
+    for batches, judgement in (((0,) * 9, "excluded"), ((0,) * 8 + (5,), "unknown")):
+        found = vector(history=History(steps=(1, 2), allocated=(1, 1), batch_elements=batches))
+        assert judged(found, "C17") == judgement
 
 
 NUMBERS = st.none() | st.integers(-(2**70), 2**70) | st.integers(0, 40 * GIB)

@@ -14,7 +14,7 @@ from watcherml.forensics import measured as measuring
 from watcherml.forensics.causes.vector import History, Static, Vector
 from watcherml.forensics.measured import worth_collecting
 from watcherml.forensics.origin import frames
-from watcherml.forensics.seen import Live, frame_tensors, static_bytes
+from watcherml.forensics.seen import Live, frame_tensors, models, static_bytes
 from watcherml.forensics.shortfall import Shortfall
 from watcherml.forensics.sizes import sizes
 from watcherml.simulated.device import simulated_device
@@ -190,3 +190,31 @@ def test_a_capsule_keeps_nothing_of_the_training_alive(storage):
         assert device.current_bytes == 0
     finally:
         gc.enable()
+
+
+WRAPPED = {
+    "vmap": lambda call: torch.func.vmap(call)(torch.ones(3, 4)),
+    "grad": lambda call: torch.func.grad(call)(torch.ones(3)),
+    "functionalize": lambda call: torch.func.functionalize(call)(torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_tensors_that_torch_func_wraps_do_not_cost_the_bytes_of_the_model(name):
+    model = nn.Linear(4, 4)
+
+    def fails(x):
+        kept = [x * number for number in range(10)]
+        model(torch.ones(1, 4))
+        raise ArithmeticError(len(kept))
+
+    with pytest.raises(ArithmeticError) as caught, simulated_device("1 MiB") as device:
+        WRAPPED[name](fails)
+    found = static_bytes(Live.look(frames(caught.value)), "cpu", device.holds)
+    assert (found.parameters, found.kept) == (80, 0)
+
+
+def test_a_lazy_module_that_has_seen_no_batch_has_no_bytes_yet():
+    model = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(4))
+    live = Live.look(failing(model=model, optimizer=torch.optim.SGD(model.parameters())))
+    assert static_bytes(live, "cpu").parameters == 80 and models(live)[0]["parameters"] == 20

@@ -60,3 +60,17 @@ def test_stop_without_an_id_ends_the_campaign_that_runs_and_not_the_newest_that_
     assert first.campaign.campaign_id in told and "asked" in told
     assert first.wait(60).status == "stopped"
     assert "nothing to stop" in notebook.run("%watcher stop").value.text()
+
+
+def test_a_start_that_failed_keeps_no_other_start_of_that_run_waiting(notebook, monkeypatch):
+    notebook.run(f"import watcherml\nrun = watcherml.init('demo', {SLOW!r})")
+    notebook.run(f"raise RuntimeError({OOM!r})")
+    panel = notebook.run(RECOVER).value
+    with monkeypatch.context() as broken:
+        broken.setenv("PYTHONHOME", str(notebook.store.path / "nowhere"))  # no interpreter comes up with it
+        with pytest.raises(CampaignError, match="did not start"):
+            panel.start()
+    assert "goes on already" not in panel.text()
+    panel.start()
+    panel.stop()
+    assert panel.wait(60).status == "stopped"

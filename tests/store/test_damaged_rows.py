@@ -160,8 +160,10 @@ def test_a_frame_leaves_a_damaged_row_out(made, damage):
 def test_doctor_names_what_lists_leave_out(made, damage):
     (found,) = surroundings.rows(Storage(damage("runs", "config", "{", RUN)))
     assert found.status == "warn" and f"table runs, row {made[1]}: config" in found.sentence and found.remedy
+    (found,) = surroundings.rows(Storage(damage("verdicts", "at", "x", "campaign_id = 'campaign-1'")))
+    assert "ended_at" in found.sentence or "1 more" in found.sentence
     (found,) = surroundings.rows(Storage(damage("capsules", "sentence", b"\xff", RUN)))
-    assert found.status == "warn" and "table " in found.sentence and "1 more" in found.sentence
+    assert found.status == "warn" and "table " in found.sentence and "2 more" in found.sentence
 
 
 def test_nothing_is_removed_where_an_id_cannot_be_read(made, damage, capsys):
@@ -185,3 +187,12 @@ def _is_believed_nowhere(storage):
         for look in lists:
             with pytest.warns(DamagedRowWarning, match="table verdicts, row campaign-1"):
                 assert look() == []
+        with pytest.warns(DamagedRowWarning, match="table verdicts, row campaign-1"):
+            assert [row["verified"] for row in pages.projects(connection, Cut(9)).rows] == [0]
+    (found,) = surroundings.rows(storage)
+    assert found.status == "warn" and "table verdicts, row campaign-1" in found.sentence
+    pytest.importorskip("pandas")
+    with pytest.warns(DamagedRowWarning, match="table verdicts, row campaign-1"):
+        assert list(frames.campaigns(storage)["campaign_id"]) == ["campaign-2"]
+    with pytest.warns(DamagedRowWarning, match="table verdicts, row campaign-1"):
+        assert not frames.proposals(storage=storage)["verified"].any()

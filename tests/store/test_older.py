@@ -131,6 +131,7 @@ def run(capsys, *words):
         (["recoveries"], "claimed by 0.1"),
         (["recovery", VERIFIED], "confirmation"),
         (["recovery", FAILED, "--watch"], "claimed by WatcherML 0.1"),
+        (["stop", VERIFIED], "claimed by WatcherML 0.1"),
     ],
 )
 def test_commands_show_it(folder, capsys, words, shown):

@@ -38,6 +38,13 @@ def test_an_entry_counts_from_where_this_process_started(tmp_path, monkeypatch):
     assert entries()[-5:] == [str(tmp_path / "src"), str(tmp_path / "src"), here, "", "/absolute"]
 
 
+def test_the_folder_of_the_script_is_not_taken_for_an_entry_that_ends_as_it_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "tools" / "src"), str(tmp_path / "src"), *sys.path])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "src")
+    assert entries()[-1] == str(tmp_path / "src")
+
+
 def test_a_deleted_working_directory_stops_no_child(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.campaign import resume
+from watcherml.campaign.ledger import Ledger
 from watcherml.errors import CampaignError, RunError
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
@@ -18,8 +19,6 @@ from watcherml.protocol.verdict import RecoveryChain
 from watcherml.store.removal import Removal
 from watcherml.store.sound import all_sound
 from watcherml.store.storage import Storage
-
-_STARTING_SECONDS = 60.0
 
 
 def of_run(storage: Storage, connection: sqlite3.Connection, run_id: str, row: sqlite3.Row, campaigns: bool) -> Removal:
@@ -198,9 +197,7 @@ def trial_data(storage: Storage, connection: sqlite3.Connection, project: str | 
 
 def _refuse_running(storage: Storage, campaign_id: str) -> None:
     state = resume.lifecycle(storage, campaign_id)
-    created = storage.audit.campaign(campaign_id)["created_at"]
-    starting = state == "prepared" and storage.clock() - created < _STARTING_SECONDS
-    if state == "running" or starting:
+    if state == "running" or (state == "prepared" and Ledger(storage, campaign_id).comes_up()):
         raise has_supervisor(campaign_id)
 
 

@@ -18,6 +18,7 @@ from watcherml.api import registered
 from watcherml.api.finding import Finding
 from watcherml.errors import WatcherError
 from watcherml.recorder.git import Git, GitFailed
+from watcherml.store.claims import unbacked
 from watcherml.store.sound import damage
 from watcherml.store.storage import Storage
 
@@ -118,7 +119,7 @@ def rows(storage: Storage) -> Iterator[Finding]:
         return
     try:
         with storage.database.reading() as connection:
-            found = damage(connection)
+            found = [*damage(connection), *unbacked(connection)]
     except WatcherError:  # the finding of the store
         return
     if found:

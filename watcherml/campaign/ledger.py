@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -122,6 +122,12 @@ class Ledger:
             return None
         return _made(ProcessId, self.campaign_id, bodies[-1])
 
+    def comes_up(self) -> bool:
+        """Tell whether the campaign was opened a moment ago and may still get its first supervisor."""
+        if self.supervisor() is not None or self._bodies(events.START_FAILED):
+            return False
+        return _is_new(self.storage, self._audit.campaign(self.campaign_id)["created_at"])
+
     def trials(self) -> tuple[Trial, ...]:
         """Return the finished trials, decoded from the records, oldest first."""
         found = []
@@ -218,6 +224,16 @@ class Ledger:
         return self._audit.trial_documents(trial_id)
 
 
+def earliest(trials: Iterable[Trial], authorizations: Iterable[Authorization]) -> float:
+    """Return the time before which no further trial can have been started, in seconds since 1970.
+
+    A clock that somebody sets back must not put a trial on record before those that it followed, or before its own
+    approval: no verdict would come of that order.
+    """
+    starts = [one.result.started_at for one in trials]
+    return max([*starts, *(one.approved_at for one in authorizations)], default=0.0)
+
+
 def already_run(campaign_id: str) -> CampaignError:
     """Return the error that names the campaign which runs a plan already."""
     return CampaignError(
@@ -231,8 +247,12 @@ def already_run(campaign_id: str) -> CampaignError:
 def _is_on_its_way(storage: Storage, row: Row) -> bool:
     """Tell whether a campaign has a living supervisor, or was opened a moment ago and is about to get one."""
     if row["type"] is None:
-        return bool(abs(storage.clock() - row["created_at"]) < _STARTING_SECONDS)
+        return _is_new(storage, row["created_at"])
     return _has_supervisor(storage, row)
+
+
+def _is_new(storage: Storage, created_at: float) -> bool:
+    return abs(storage.clock() - created_at) < _STARTING_SECONDS
 
 
 def _has_supervisor(storage: Storage, row: Row) -> bool:

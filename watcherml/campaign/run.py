@@ -10,7 +10,7 @@ from typing import cast
 from watcherml.campaign import events, free_memory
 from watcherml.campaign.decide import Next, decide_wave
 from watcherml.campaign.lanes import Lanes, charged, gpus_here, lanes_here
-from watcherml.campaign.ledger import Ledger
+from watcherml.campaign.ledger import Ledger, earliest
 from watcherml.errors import StoreError, WatcherError
 from watcherml.forensics.capsule import Capsule
 from watcherml.platform import ProcessId, make_private_dir, write_atomically
@@ -137,7 +137,7 @@ class CampaignRun:
         places = lanes.gpus if probes else (None,)
         seen = 1 if probes and places[0] is not None else self._gpus()
         seconds = self._timeout(len(steps), seen)
-        earliest = self._earliest()
+        not_before = earliest(self.ledger.trials(), self.authorizations)
         running: dict[str, TrialRequest] = {}
         for step, gpu in zip(steps, places, strict=False):
             self._compare_memory(gpu)
@@ -151,7 +151,7 @@ class CampaignRun:
             for trial_id, request in list(running.items()):
                 result = self.executor.poll(trial_id)
                 if result is not None:
-                    result = result.replace(started_at=max(result.started_at, earliest))
+                    result = result.replace(started_at=max(result.started_at, not_before))
                     self.ledger.end_trial(request, charged(result, seen))
                     del running[trial_id]
             if not running:
@@ -164,15 +164,6 @@ class CampaignRun:
                 stopping = self.ledger.stop_requested()
                 for trial_id in running if stopping else ():
                     self.executor.stop(trial_id)
-
-    def _earliest(self) -> float:
-        """Return the time before which no further trial can have been started, in seconds since 1970.
-
-        A clock that somebody sets back must not put a trial on record before those that it followed, or before its own
-        approval: no verdict would come of that order.
-        """
-        starts = [one.result.started_at for one in self.ledger.trials()]
-        return max([*starts, *(one.approved_at for one in self.authorizations)], default=0.0)
 
     def _timeout(self, together: int, gpus: float) -> float:
         """Return what each of so many trials may take: what is left of the GPU seconds is divided among them."""

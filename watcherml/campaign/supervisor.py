@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from watcherml.campaign import events
 from watcherml.campaign.lanes import charged, gpus_here
-from watcherml.campaign.ledger import Ledger
+from watcherml.campaign.ledger import Ledger, earliest
 from watcherml.campaign.run import CampaignRun, Interrupted
 from watcherml.errors import CampaignError, StoreError
 from watcherml.platform import exclusive_lock, make_private_dir, new_session_options, signal_name, this_process
@@ -67,10 +68,12 @@ def spawn(storage: Storage, campaign_id: str) -> None:
             break
         time.sleep(0.05)
     got = log_path.read_text("utf-8", "replace")[-1_000:].strip() or "no output"
-    if process.poll() is not None:  # one that is merely slow may still come
+    remedy = f"It may still come up: `watcher recovery {campaign_id}` tells."
+    if process.poll() is not None:
+        remedy = "No trial was run. Start it again once that is mended."
         with contextlib.suppress(StoreError):
             Ledger(storage, campaign_id).event(events.START_FAILED, {"got": got})
-    raise CampaignError(f"the supervisor of {campaign_id} did not start", got=got)
+    raise CampaignError(f"the supervisor of {campaign_id} did not start", got=got, remedy=remedy)
 
 
 def supervise(storage: Storage, campaign_id: str) -> int:
@@ -123,8 +126,10 @@ def supervise(storage: Storage, campaign_id: str) -> int:
 def settle_lost_trials(ledger: Ledger) -> None:
     """Give every trial without an end its end: what its guard wrote, or ``lost``; and leave none of its processes."""
     requests = ledger.unfinished()
+    if not requests:
+        return
     plan = ledger.plan()
-    gpus = gpus_here(plan) if requests else 1
+    gpus, not_before = gpus_here(plan), earliest(ledger.trials(), ledger.authorizations())
     for request in requests:
         paths = TrialPaths.of(ledger.storage.path, request.trial_id)
         kill_all(paths.mark)
@@ -136,7 +141,9 @@ def settle_lost_trials(ledger: Ledger) -> None:
             for row in ledger.storage.audit.trials(ledger.campaign_id)
             if row["trial_id"] == request.trial_id
         )
+        shutil.rmtree(paths.outputs, ignore_errors=True)
         result = result_of(request, read_exit(paths, started), paths.folder)
+        result = result.replace(started_at=max(result.started_at, not_before))
         alone = request.role == "probe" and plan.contract.budget.parallel_probes > 1  # on a lane, with a GPU of its own
         ledger.end_trial(request, charged(result, 1 if alone else gpus))
 

@@ -150,7 +150,7 @@ def models(live: Live) -> list[dict[str, Any]]:
         {
             "class": type(one).__name__[:200],
             "training": bool(one.training),
-            "parameters": sum(parameter.numel() for parameter in one.parameters()),
+            "parameters": sum(map(_numel, one.parameters())),
         }
         for one in live.outermost()[:20]
     ]
@@ -257,20 +257,22 @@ def _beside(live: Live, own: list[Any], here: Callable[[Any], bool]) -> tuple[in
     counted = {_storage(one) for one in own}
     sizes = []
     for tensors in (parts, [one for one in live.kept.tensors.values() if one.grad_fn is None], live.working):
-        new = {_storage(one): one for one in tensors if _plain(one) and here(one) and _storage(one) not in counted}
+        places = ((_storage(one), one) for one in tensors)
+        new = {place: one for place, one in places if place and place not in counted and here(one)}
         counted |= set(new)
         sizes.append(sum(_bytes(one) for one in new.values()))
     return sizes[0], sizes[1], sizes[2]
 
 
 def _storage(tensor: Any) -> int:
-    return int(tensor.untyped_storage().data_ptr()) if _plain(tensor) else id(tensor)
-
-
-def _plain(tensor: Any) -> bool:
-    """Tell whether a tensor has a storage of its own to tell it by."""
+    """Return where a tensor's memory lies; 0 where it has none of its own to tell it by."""
     torch = sys.modules["torch"]
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+        return 0
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (RuntimeError, ValueError):  # of torch.func, which wraps others and looks like any tensor
+        return 0
 
 
 def _models(live: Live, device: str) -> int:
@@ -302,4 +304,9 @@ def _place(tensor: Any) -> str:
 
 
 def _bytes(tensor: Any) -> int:
-    return int(tensor.numel()) * int(tensor.element_size())
+    return numel * int(tensor.element_size()) if (numel := _numel(tensor)) else 0
+
+
+def _numel(tensor: Any) -> int:
+    """Return how many elements a tensor has: none where a lazy module has not seen its first batch."""
+    return 0 if sys.modules["torch"].nn.parameter.is_lazy(tensor) else int(tensor.numel())

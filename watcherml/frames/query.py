@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from watcherml.errors import InvalidValue, NotFound, StoreError
 from watcherml.frames.build import columns, make_frame
-from watcherml.store.sound import asked
+from watcherml.store.claims import VERIFIED, backed
+from watcherml.store.sound import asked, each
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 Where = Storage | str | os.PathLike[str] | None
 Words = str | Iterable[str] | None
 Moment = datetime | date | str | float | None
+# The views in which a row can say "verified".
+_CLAIMING = ("campaign_summary", "proposal_summary")
 
 
 class Query:
@@ -102,7 +107,16 @@ class Query:
             self._check_ids(cursor)
             values = (*self._values, -1 if limit is None else limit, offset)
             rows = asked(connection, text, values, cursor)
+            if self._view in _CLAIMING:
+                rows = each(rows, partial(self._backed, connection))
         return make_frame(self._view, rows)
+
+    def _backed(self, connection: sqlite3.Connection, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a row; ``DamagedRow`` for one that says "verified" where the verdict on record does not."""
+        said = dict(zip(columns(self._view), row, strict=True))
+        if said.get("status") == VERIFIED or said.get("verified"):
+            backed(connection, {"campaign_id": said["campaign_id"], "status": VERIFIED})
+        return row
 
     def _check_ids(self, cursor: Any) -> None:
         for field, text, query in self._ids:

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from watcherml.api import data
 from watcherml.api.recover import Campaign, RecoveryPreparation
+from watcherml.campaign.ledger import Ledger
 from watcherml.errors import CampaignError, NotFound, StoreError
 from watcherml.store.storage import Storage
 
 _MOST_CAMPAIGNS = 20
-_COMES_UP_SECONDS = 120.0  # several times what a supervising process is given to start
 
 
 def going_on(storage: Storage, source_run_id: str | None = None) -> Iterator[Campaign]:
     """Yield the campaigns that run or come up, newest first: of one failed run, or of all."""
     for row in data.campaigns(storage, source_run_id=source_run_id, limit=_MOST_CAMPAIGNS):
-        # One that was prepared and never got its process would be waited for in vain.
-        waits = row["lifecycle"] == "prepared" and abs(storage.clock() - row["created_at"]) < _COMES_UP_SECONDS
-        if row["lifecycle"] == "running" or waits:
-            yield Campaign(row["campaign_id"], storage)
+        campaign_id, state = row["campaign_id"], row["lifecycle"]
+        # One that was prepared and got no process would be waited for in vain.
+        if state == "running" or (state == "prepared" and Ledger(storage, campaign_id).comes_up()):
+            yield Campaign(campaign_id, storage)
 
 
 def note(preparation: RecoveryPreparation) -> str:

@@ -51,7 +51,7 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
     refused = bool(plan.source.refused_by or plan.source.control_only or plan.proposals)
     if verdict.reason_code == "no_supported_intervention" and not refused:
         return f"Next: {_NO_CONTROL}."
-    if verdict.reason_code == "needs_approval" and not plan.proposals:
+    if verdict.reason_code == "needs_approval" and not plan.proposals and plan.withheld:
         return f"Next: {_AGAIN} {how_to_permit(plan)}, and approve a proposal."
     step = _STEPS.get(verdict.reason_code, "")
     return f"Next: {step}." if step else ""

@@ -104,7 +104,7 @@ class Audit:
             return _event(connection, campaign_id, kind, body, at)
 
     def events(self, campaign_id: str, after: int = 0) -> list[Row]:
-        """Return the events with a number above ``after``, bodies decoded; ``InvalidRecord`` for a damaged one."""
+        """Return the events with a number above ``after``, bodies decoded; ``DamagedRow`` for a damaged one."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT seq, at, type, body FROM events WHERE campaign_id = ? AND seq > ? ORDER BY seq",

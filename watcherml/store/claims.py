@@ -7,12 +7,12 @@ opened; here it only has to be that document, of this campaign, with the same wo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from watcherml.errors import InvalidValue
 from watcherml.sealed.canonical import digest, parse_json
-from watcherml.store.sound import damaged
+from watcherml.store.sound import damaged, each, hearing
 
 VERIFIED = "verified"
 R = TypeVar("R", bound=Mapping[str, Any])
@@ -37,6 +37,19 @@ def backed(connection: sqlite3.Connection, row: R, says: str = "status") -> R:
             if sealed.get(key) != value:
                 raise damaged("verdicts", campaign_id, key, repr(sealed.get(key)), repr(value))
     return row
+
+
+def unbacked(connection: sqlite3.Connection) -> list[str]:
+    """Return which verdicts say "verified" and are not backed by the one on record, a sentence each."""
+    with hearing() as heard:
+        count_backed(connection, "SELECT campaign_id FROM verdicts WHERE status = ?", (VERIFIED,))
+    return heard
+
+
+def count_backed(connection: sqlite3.Connection, query: str, values: Sequence[Any]) -> int:
+    """Return how many of the campaigns that a query names, each said to be verified, are so by the sealed verdict."""
+    rows = connection.execute(query, values).fetchall()
+    return len(each(rows, lambda row: backed(connection, {"campaign_id": row[0], "status": VERIFIED})))
 
 
 _COMPARED = ("status", "candidate_id", "sentence")

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from watcherml.store.claims import backed
+from watcherml.store.claims import VERIFIED, backed, count_backed
 from watcherml.store.older import CLAIMED
 from watcherml.store.runs import COUNTED, where, with_counted_peak
 from watcherml.store.sound import all_sound, asked, each, sound
@@ -81,6 +81,12 @@ def runs(
     )
 
 
+_VERIFIED_OF = (
+    "SELECT campaign_id FROM campaigns JOIN verdicts USING (campaign_id) WHERE campaigns.project = ?"
+    " AND verdicts.status = ?"
+)
+
+
 def projects(connection: sqlite3.Connection, cut: Cut, *, text: str | None = None) -> Found:
     """Return projects, the one that was used last first: runs by status, open failures, campaigns, verified ones."""
     clause = f"WHERE {_RUNS_OF_PEOPLE}" + ("" if text is None else " AND instr(lower(project), lower(:text))")
@@ -94,14 +100,15 @@ WITH page AS (
 SELECT page.*,
     (SELECT COUNT(DISTINCT c.run_id) FROM capsules c JOIN runs r USING (run_id)
         WHERE r.project = page.project AND r.role = 'user' AND c.resolved_at IS NULL) AS open_failures,
-    (SELECT COUNT(*) FROM campaigns k WHERE k.project = page.project) AS campaigns,
-    (SELECT COUNT(*) FROM campaigns k JOIN verdicts v USING (campaign_id)
-        WHERE k.project = page.project AND v.status = 'verified') AS verified
+    (SELECT COUNT(*) FROM campaigns k WHERE k.project = page.project) AS campaigns
 FROM page ORDER BY last_at DESC, project""",
         values,
     ).fetchall()
     total = connection.execute(f"SELECT COUNT(DISTINCT project) FROM runs {clause}", values).fetchone()[0]
-    return Found(all_sound("projects", rows), int(total))
+    found = all_sound("projects", rows)
+    for row in found:
+        row["verified"] = count_backed(connection, _VERIFIED_OF, (row["project"], VERIFIED))
+    return Found(found, int(total))
 
 
 def failures(

@@ -133,11 +133,13 @@ def _spelled_out(entry: str) -> str:
     if not entry or Path(entry).is_absolute():
         return entry
     plain = os.path.normpath(entry)
-    taken = (one for one in sys.path if Path(one).is_absolute() and one.endswith(os.sep + plain))
     try:
-        return next(taken, None) or str(Path.cwd() / plain)
+        here = str(Path.cwd() / plain)
     except OSError:  # a working directory that was deleted
-        return entry
+        here = entry
+    taken = (one for one in sys.path if Path(one).is_absolute() and one.endswith(os.sep + plain))
+    # A script's own folder, which comes first there, may end in the same words.
+    return here if here in sys.path else next(taken, here)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

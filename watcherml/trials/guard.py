@@ -21,7 +21,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -82,7 +81,6 @@ class Guard:
         kill_all(self.paths.mark, descendants=True)
         for log in logs:
             log.finish()
-        shutil.rmtree(self.paths.outputs, ignore_errors=True)
         code, digest = worker.returncode, line.digest()
         report = self.paths.report(nonce)
         sealed = digest is not None or not line.brings_digests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -85,6 +86,7 @@ class LocalExecutor:
             guard.stdin.close()
         del self._running[trial_id]
         kill_all(paths.mark)  # if the guard itself was killed, nobody else has cleaned up
+        shutil.rmtree(paths.outputs, ignore_errors=True)
         # What an entrypoint that killed its guard left as its own end is not read.
         ended = read_exit(paths, started) if guard.returncode == 0 else _lost(started)
         return result_of(request, ended, paths.folder)

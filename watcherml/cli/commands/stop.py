@@ -39,7 +39,8 @@ def run(values: argparse.Namespace, console: Console) -> int:
             campaign.wait(grace + _PAUSE_SECONDS)
     row = data.campaign(storage, values.campaign_id)
     document = {key: row[key] for key in ("campaign_id", "lifecycle", "status", "reason_code", "sentence")}
-    if row["lifecycle"] == "ended":  # its row is only what was noted down: what it is worth is computed again
+    # Its row is only what was noted down: what it is worth is computed again, but for 0.1, which nothing can compute.
+    if row["lifecycle"] == "ended" and not storage.is_older:
         result = RecoveryResult.of_campaign(values.campaign_id, storage)
         document.update(status=result.status, reason_code=result.reason_code, sentence=result.sentence)
     sentence = _sentence(values, before, row["lifecycle"], document["sentence"] or "")

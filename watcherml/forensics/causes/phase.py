@@ -76,7 +76,7 @@ def _longest(vector: Vector) -> Finding:
     if not vector.at_work:
         return excluded("C17", f"It failed in {vector.phase}.")
     sizes, rests = vector.history.batch_elements, vector.history.allocated
-    if len(sizes) < LONG_BATCHES:
+    if len(sizes) < LONG_BATCHES or (sizes[-1] and not median(sizes)):  # most batches were of no tensors
         return unknown("C17", f"Not measured: the sizes of {LONG_BATCHES} batches or more.")
     typical, this = median(sizes), sizes[-1]
     if this == 0 or this < LONG_RATIO * typical or this < sorted(sizes)[ceil(LONG_QUANTILE * len(sizes)) - 1]:
