@@ -18,6 +18,7 @@ from watcherml.errors import (
     CampaignError,
     InvalidConfig,
     InvalidRecord,
+    InvalidValue,
     NotAuthorized,
     NotFound,
     NotOnRecord,
@@ -308,6 +309,9 @@ def test_an_approval_counts_only_for_what_it_names(storage, failed_run, requirem
         watcherml.start_recovery(other, [given])
     with pytest.raises(NotAuthorized, match="sequence-32"):
         watcherml.start_recovery(made, {"sequence-32": given})
+    for wrong in ({"authorizations": ["sequence-64"]}, {"rejections": {"sequence-64": "no"}}):
+        with pytest.raises(InvalidValue, match=next(iter(wrong))):
+            watcherml.start_recovery(made, **wrong)
     with pytest.raises(NotAuthorized, match="both"):
         watcherml.start_recovery(made, [given], rejections={"sequence-64": ("b", "no")})
     assert storage.audit.campaigns() == []

@@ -7,7 +7,7 @@ from builders import CONFIG, MIB, approve, plan, planned, source
 
 from watcherml.contract.permissions import InterventionPermissions
 from watcherml.errors import InvalidRecord, InvalidValue, NotAuthorized, NotFound
-from watcherml.planning.authorize import authorize, check_authorization
+from watcherml.planning.authorize import approvals_given, authorize, check_authorization, rejections_given
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.proposal import apply_changes, config_digest
@@ -166,6 +166,35 @@ def test_an_approval_is_bound_to_one_proposal_of_one_plan():
         approve(made, "nothing")
     with pytest.raises(NotFound):
         check_authorization(made, given.replace(proposal_id="nothing"))
+
+
+def test_approvals_come_by_proposal_in_a_list_or_alone():
+    given = approve(PLAN, "sequence-64")
+    for shape in ({"sequence-64": given}, [given], (given,), iter([given]), given):
+        assert approvals_given(shape) == (given,)
+    assert approvals_given(()) == approvals_given({}) == ()
+    with pytest.raises(NotAuthorized, match="sequence-32"):
+        approvals_given({"sequence-32": given})
+
+
+@pytest.mark.parametrize("wrong", ["sequence-64", ["sequence-64"], {"sequence-64": None}, None, 5, [("a", "b")]])
+def test_what_is_no_approval_is_refused_and_says_how_to_make_one(wrong):
+    with pytest.raises(InvalidValue, match=r"authorizations: expected approvals.*preparation\.authorize"):
+        approvals_given(wrong)
+
+
+@pytest.mark.parametrize("wrong", [["sequence-64"], "no", {"sequence-64": "no"}, {"sequence-64": ("a",)},
+                                   {"sequence-64": None}, {"sequence-64": (1, 2)}])  # fmt: skip
+def test_a_rejection_says_who_and_why(wrong):
+    assert rejections_given({"sequence-64": ("a", "b")}) == {"sequence-64": ("a", "b")} and not rejections_given(None)
+    with pytest.raises(InvalidValue, match=r"rejections.*who, why"):
+        rejections_given(wrong)
+
+
+def test_an_unknown_proposal_is_named_whatever_it_is():
+    for wrong in (None, 5, "x" * 10_000, ("a",)):
+        with pytest.raises(NotFound, match=r"no proposal .* in this plan.*sequence-64"):
+            PLAN.proposal(wrong)
 
 
 def test_an_approval_of_a_proposal_is_worth_nothing_once_the_proposal_changed():

@@ -13,7 +13,7 @@ from archive_case import dumped, plain_run
 
 import watcherml
 from watcherml.api import removal
-from watcherml.api.archive import export_run, import_run
+from watcherml.api.archive import export_run, import_run, imported_campaigns
 from watcherml.api.recover import RecoveryPreparation
 from watcherml.api.removal import carry_out, plan_deletion, plan_prune
 from watcherml.api.result import RecoveryResult
@@ -198,6 +198,21 @@ def test_imported_runs_and_campaigns_go_without_a_record_of_it(copy, tmp_path):
         for table in ("runs", "imports", "records", "capsules"):
             assert connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] == 0
     assert not import_run(tmp_path / "x.zip", storage=there).already
+
+
+def test_a_result_that_came_with_two_imports_goes_with_the_last_of_them(copy, tmp_path):
+    storage, failed, _ = copy
+    export_run(failed, tmp_path / "later.zip", storage=storage)
+    deleted(storage, "second")
+    export_run(failed, tmp_path / "earlier.zip", storage=storage)
+    there = Storage(tmp_path / "there")
+    import_run(tmp_path / "earlier.zip", storage=there)
+    import_run(tmp_path / "later.zip", storage=there, as_id="later")
+    # What both brought travels with each of them.
+    assert export_run("later", tmp_path / "on.zip", storage=there).campaigns == ("first", "second")
+    for gone, left in ((failed, {"first": "later", "second": "later"}), ("later", {})):
+        deleted(there, gone)
+        assert {one["campaign_id"]: one["source_run_id"] for one in imported_campaigns(there)} == left
 
 
 def test_what_is_going_on_cannot_be_deleted(copy, tmp_path):

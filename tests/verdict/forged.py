@@ -47,6 +47,7 @@ TIMED = plan(budget=PLAN.contract.budget.replace(max_gpu_seconds=100.0))
 TIMED_GOOD = good_trials(TIMED)
 SHORT = plan(budget=PLAN.contract.budget.replace(campaign_timeout_seconds=150.0, trial_timeout_seconds=100.0))
 SHORT_GOOD = good_trials(SHORT)
+UNCONTROLLED = plan(control=False)
 
 
 def swap(position, good=GOOD, **changes):
@@ -162,7 +163,8 @@ FORGED: dict[str, list[Campaign]] = {
         "stopped_by_user", "campaign_timeout", "gpu_seconds_exhausted", "supervisor_lost", "integration_error")],
     "campaign_id": [simple(ask(4, campaign_id="other")), simple(GOOD, campaign_id="other")],
     "ids.trial": [simple(ask(4, trial_id=GOOD[3].request.trial_id))],
-    "ids.run": [simple(ask(4, run_id="run-4")), simple(ask(4, run_id="run-1"))],
+    "ids.run": [simple(ask(4, run_id="run-4")), simple(ask(4, run_id="run-1")),
+                simple(ask(4, run_id=PLAN.source.run_id))],
     "ids.request": [simple(ask(4, request_id="req-4"))],
     "ids.execution": [simple(swap(4, execution_id=GOOD[3].result.execution_id))],
     "budget.trials": [simple((*GOOD, *(trial(PLAN, "full", n, "batch-16x4", "lost") for n in range(6, 12))))],
@@ -178,6 +180,7 @@ FORGED: dict[str, list[Campaign]] = {
     "binding.contract": [simple(ask(n, contract_digest=DIGEST)) for n in range(5)],
     "binding.source": [simple(ask(n, source_run_id="other")) for n in range(5)],
     "binding.candidate": [simple(ask(0, proposal_id="batch-32x2")),
+                          Campaign(UNCONTROLLED, good_trials(UNCONTROLLED)),
                           simple((*GOOD, Trial(made := _UNKNOWN.request.replace(
                               proposal_id="unheard-of", config_digest=PLAN.contract.source_config_digest,
                               config=PLAN.source.config),
@@ -272,7 +275,9 @@ FORGED: dict[str, list[Campaign]] = {
              for code in (None, CodeIdentity({"ent.py": DIGEST}), CodeIdentity({"other.py": DIGEST}))],
     "duration": [simple(swap(n, wall_seconds=100.0 + 5.0 + 60.1)) for n in (2, 4)],
     "order": [simple(tuple(Trial(one.request, one.result.replace(started_at=2e3 - n)) for n, one in enumerate(GOOD))),
-              *(simple(swap(n, started_at=999.0)) for n in (1, 2, 3, 4)), simple(swap(0, started_at=1001.0))],
+              *(simple(swap(n, started_at=999.0)) for n in (1, 2, 3, 4)), simple(swap(0, started_at=1001.0)),
+              # A control that gave no answer is no beginning; the one that did came last.
+              simple((*swap(0, outcome="timeout"), trial(PLAN, "control", 6, outcome="oom", started_at=1001.0)))],
     "same_workload": [simple(swap(n, identity=measured(**changes))) for n in range(5) for changes in (
         {"environment_fingerprint": None}, {"environment_fingerprint": OTHER}, {"dataset_fingerprint": OTHER})],
     "same_code": [_late_import(DIGEST, OTHER), _edited_after(0), _edited_after(1)],

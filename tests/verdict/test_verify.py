@@ -63,6 +63,10 @@ def test_an_approved_semantic_change_is_verified_and_an_unapproved_one_is_not():
     assert judge(trials, (approve(other, "sequence-64"),)).reason_code == "broken_chain"
 
 
+# What the supervisor's end left of each trial of a campaign.
+LOST = tuple(trial(PLAN, one.request.role, 11 + number, one.request.proposal_id, "lost", execution_id=None)
+             for number, one in enumerate(GOOD))  # fmt: skip
+
 REASONS = {
     "no control": (GOOD[1:], "stopped", "control_missing"),
     "control passed": (swap(0, outcome="completed", failure=None), "not_recovered", "source_failure_not_reproduced"),
@@ -72,7 +76,18 @@ REASONS = {
         swap(0, outcome="completed", failure=None, identity=measured(code=CodeIdentity({"ent.py": DIGEST}))),
         "stopped", "workload_differs"),
     "a trial of another plan": (ask(4, plan_digest=DIGEST), "stopped", "broken_chain"),
-    "one confirmation short": (GOOD[:4], "not_recovered", "confirmation_failed"),
+    "one confirmation short": (GOOD[:4], "not_recovered", "confirmations_incomplete"),
+    "one confirmation lost": ((*GOOD[:4], LOST[3]), "not_recovered", "confirmations_incomplete"),
+    "one confirmation failed and one lost": (
+        (*swap(3, outcome="oom")[:4], LOST[3]), "not_recovered", "confirmation_failed"),
+    "full trial lost": ((*GOOD[:2], LOST[2]), "not_recovered", "no_full_trial"),
+    "a probe failed and a full trial was lost": (
+        (*GOOD[:2], LOST[2], trial(PLAN, "probe", 7, "batch-16x4", "oom")), "not_recovered", "no_full_trial"),
+    "probe lost": ((GOOD[0], LOST[1]), "not_recovered", "no_candidate_tried"),
+    "a probe failed and another was lost": (
+        (*swap(1, outcome="oom")[:2], trial(PLAN, "probe", 7, "batch-16x4", "lost")),
+        "not_recovered", "no_candidate_passed_probe"),
+    "nothing but a control that was lost": (LOST[:1], "stopped", "control_inconclusive"),
     "no confirmation": (GOOD[:3], "not_recovered", "confirmations_incomplete"),
     "confirmation timed out": (swap(4, outcome="timeout"), "not_recovered", "confirmation_failed"),
     "full trial broke a guard": (
@@ -89,6 +104,29 @@ def test_why_a_campaign_is_not_verified_has_a_code_and_a_sentence(case):
     verdict = judge(trials)
     assert (verdict.status, verdict.reason_code) == (status, code)
     assert len(verdict.sentence) > 20 and any(check.outcome != "pass" for check in verdict.checks)
+
+
+SENTENCES = [
+    ((*GOOD[:4], *LOST[3:]), "1 of 2 confirmations", "2 trials were lost"),
+    ((*GOOD[:2], LOST[2]), "passed its probe, but no full trial", "1 trial was lost"),
+    ((GOOD[0], LOST[1]), "tried to the end", "1 trial was lost"),
+]
+
+
+@pytest.mark.parametrize(("trials", "words", "lost"), SENTENCES)
+def test_what_was_lost_with_its_supervisor_is_not_said_to_have_failed(trials, words, lost):
+    sentence = judge(trials).sentence
+    assert words in sentence and lost in sentence
+    assert "did not hold" not in sentence and "survived" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("trials", "code"),
+    [((*GOOD[:4], LOST[3]), "confirmation_failed"), ((*GOOD[:2], LOST[2]), "no_candidate_passed_probe")],
+)
+def test_version_3_had_other_reasons_for_what_was_lost_and_its_records_keep_them(trials, code):
+    found = verify(CAMPAIGN, PLAN, (), trials, DECIDED, version=3)
+    assert found.reason_code == code and "lost" not in found.sentence
 
 
 def test_batch_norm_that_a_trial_meets_needs_permission_and_approval():

@@ -270,7 +270,9 @@ def _chains_of(storage: Storage, run_id: str) -> dict[str, str]:
             (run_id, RecoveryChain.KIND),
         ).fetchall()
         other = connection.execute(
-            "SELECT campaign_id, document FROM imports WHERE run_id = ? AND kind = ?", (run_id, RecoveryChain.KIND)
+            "SELECT campaign_id, document FROM imports WHERE kind = ?2"
+            f" AND (run_id = ?1 OR digest IN (SELECT value FROM ({portable_rows.CAME_WITH} AND r.run_id = ?1)))",
+            (run_id, RecoveryChain.KIND),
         ).fetchall()
     return {str(row[0]): str(row[1]) for row in sorted([*own, *other], key=lambda row: str(row[0]))}
 
@@ -336,12 +338,20 @@ def _refuse_taken(connection: sqlite3.Connection, run_id: str, storage: Storage)
 
 def _insert(connection: sqlite3.Connection, opened: Opened, run_id: str, file: str, at: float) -> None:
     shown = file.encode("utf-8", "replace").decode("utf-8")[:400]
-    origin = {"run_id": opened.run.original_run_id, "file": shown, "digest": opened.digest, "imported_at": at}
+    origin: dict[str, Any] = {
+        "run_id": opened.run.original_run_id,
+        "file": shown,
+        "digest": opened.digest,
+        "imported_at": at,
+    }
+    if opened.chains:
+        origin["results"] = sorted(chain.digest for chain in opened.chains.values())
     portable_rows.adopt(connection, opened.run, run_id, opened.capsules, origin)
     documents: list[tuple[str, str, str | None, str]] = [(opened.digest, KIND, None, "{}")]
     documents += [(one.digest, one.KIND, one.campaign_id, one.to_json()) for one in opened.chains.values()]
     connection.executemany(
-        # A result that came with another export of the same run stays with the one that it came with first.
+        # A result that came with another export of the same run stays with the one that it came with first,
+        # until that one is deleted.
         "INSERT OR IGNORE INTO imports (digest, kind, run_id, campaign_id, document, source, at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         [(digest, kind, run_id, campaign_id, text, shown, at) for digest, kind, campaign_id, text in documents],

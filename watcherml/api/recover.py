@@ -18,7 +18,7 @@ from watcherml.contract.contract import VerificationRequirements
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.permissions import InterventionPermissions
 from watcherml.errors import CampaignError, NotAuthorized, NotFound, NotOnRecord, StoreError, TrustError
-from watcherml.planning.authorize import authorize, check_authorization
+from watcherml.planning.authorize import approvals_given, authorize, check_authorization, rejections_given
 from watcherml.planning.plan import approval_ids, automatic_ids
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
@@ -240,17 +240,17 @@ def start_recovery(
     """Start a campaign's supervisor process and return a handle; does not wait.
 
     ``rejections`` maps a proposal to (who, why); it will not be tried. ``secrets`` replaces the preparation's own.
-    Raises ``NotAuthorized`` if an approval is not bound to this plan, ``NotOnRecord`` if the plan or an approval is not
-    this store's, ``InvalidConfig`` for redacted values that nothing resupplies, ``CampaignError`` while another
-    campaign runs this plan.
+    Raises ``InvalidValue`` for what is no approval or no rejection, ``NotAuthorized`` if an approval is not bound to
+    this plan, ``NotOnRecord`` if the plan or an approval is not this store's, ``InvalidConfig`` for redacted values
+    that nothing resupplies, ``CampaignError`` while another campaign runs this plan.
     """
     plan, storage = preparation.plan, preparation.storage
     _require_on_record(plan, storage)
-    given = _given(authorizations)
+    given = approvals_given(authorizations)
     for one in given:
         check_authorization(plan, one)
         storage.audit.record(one.digest, one.KIND)  # raises for an approval that nobody gave here, or that was edited
-    for proposal_id in rejections or {}:
+    for proposal_id in (rejections := rejections_given(rejections)):
         plan.proposal(proposal_id)
         if any(one.proposal_id == proposal_id for one in given):
             raise NotAuthorized(f"proposal {proposal_id}", expected="an approval or a rejection", got="both")
@@ -264,7 +264,7 @@ def start_recovery(
     if campaign_id is not None:
         checked(CampaignId, campaign_id, "campaign_id")  # it becomes the name of a folder
     name = campaign_id or new_campaign_id(preparation)
-    Ledger.open_new(storage, name, plan, given, rejections or {}, settings)
+    Ledger.open_new(storage, name, plan, given, rejections, settings)
     supervisor.spawn(storage, name)
     return Campaign(name, storage)
 
@@ -345,16 +345,6 @@ def resume_recovery(campaign_id: str, storage: Storage | str | os.PathLike[str] 
     where = _storage(storage)
     resume.resume(where, campaign_id)
     return Campaign(campaign_id, where)
-
-
-def _given(authorizations: Mapping[str, Authorization] | Iterable[Authorization]) -> tuple[Authorization, ...]:
-    if not isinstance(authorizations, Mapping):
-        return tuple(authorizations)
-    for proposal_id, one in authorizations.items():
-        if one.proposal_id != proposal_id:
-            raise NotAuthorized(f"authorizations[{proposal_id!r}]", expected=f"an approval of {proposal_id}",
-                                got=f"one of {one.proposal_id}")  # fmt: skip
-    return tuple(authorizations.values())
 
 
 def new_campaign_id(preparation: RecoveryPreparation) -> str:

@@ -312,7 +312,7 @@ class RecoveryPlan(Shown, Record):
             if proposal.proposal_id == proposal_id:
                 return proposal
         known = ", ".join(proposal.proposal_id for proposal in self.proposals) or "none"
-        raise NotFound(f"no proposal {proposal_id[:100]!r} in this plan", expected=f"one of: {known}")
+        raise NotFound(f"no proposal {proposal_id!r:.100} in this plan", expected=f"one of: {known}")
 
     def horizon(self, proposal: Proposal) -> int | None:
         """Return the steps that a run has to reach before it tells anything of memory that piles up; None without.

@@ -8,6 +8,7 @@ from watcherml.report.terms import how_to_permit
 
 _LOOK = "look at the checks that failed and at what the trials printed"
 _AGAIN = "prepare the recovery again"
+_ONCE_MORE = f"run the plan once more, which starts afresh; or raise max_trials (--max-trials) and {_AGAIN}"
 _SAME = (
     "let the training function do what the failed run did, with the same data, order of batches, model and loop"
     " (on the simulated device a plain loader counts its data set, device.batches() does not); or run the function"
@@ -28,11 +29,12 @@ _STEPS = {
     "workload_differs": f"restore the code, data, packages or model of the failed run, and {_AGAIN}; or record the"
     " failure again as it is now",
     "confirmation_failed": f"{_LOOK}: what passes once and not again is close to a limit",
-    "confirmations_incomplete": f"raise max_trials (--max-trials) and {_AGAIN}",
+    "confirmations_incomplete": _ONCE_MORE,
+    "no_full_trial": _ONCE_MORE,
     "no_eligible_candidate": f"{_LOOK}; the contract may ask for more than a change can keep",
     "no_candidate_passed_probe": f"{_LOOK}; changes that need a person's approval can be planned too"
     " (--allow-approval-required)",
-    "no_candidate_tried": f"raise max_probe_trials or max_full_trials and {_AGAIN}",
+    "no_candidate_tried": f"{_ONCE_MORE}; what was rejected is not tried",
     "needs_approval": f"{_AGAIN}, allow what needs approval (--allow-approval-required), and approve a proposal",
     "broken_chain": f"{_AGAIN}; these trials cannot count",
     "integration_error": "the campaign's events name the error; `watcher doctor` checks this machine",

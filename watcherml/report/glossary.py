@@ -105,9 +105,10 @@ _REASONS = {
     "confirmation_failed": "A candidate passed its full trial, and a confirmation of it did not.",
     "confirmations_incomplete": "A candidate passed its full trial, and was not confirmed often enough.",
     "no_eligible_candidate": "No full trial kept the contract.",
+    "no_full_trial": "A candidate passed its probe, and no full trial of it came to its end.",
     "no_candidate_passed_probe": "Every probe failed.",
     "horizon_not_reached": "The run was too short to show memory that piles up over the steps, so it is void.",
-    "no_candidate_tried": "No candidate was run.",
+    "no_candidate_tried": "No candidate was run, or none to its end.",
     "needs_approval": "Every change that was found needs a permission or a person's approval, and none was given.",
 }
 

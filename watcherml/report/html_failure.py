@@ -94,7 +94,7 @@ def _memory(capsule: Capsule) -> Html:
         _legend(drawn),
     ]
     if capsule.memory.source:
-        body.append(markup.paragraph(markup.quiet(Html(f"As stated by {markup.shown(capsule.memory.source)}."))))
+        body.append(markup.paragraph(markup.quiet(Html(f"Source: {markup.shown(capsule.memory.source)}."))))
     return markup.section("Memory", *body)
 
 

@@ -18,6 +18,11 @@ from watcherml.store.sound import sound
 
 # Under this key of its facts an imported run says where it comes from.
 ORIGIN_FACT = "imported"
+# The digests of the results that came with imports, by run: of one that came with several only the first has the row.
+CAME_WITH = (
+    "SELECT r.run_id, d.value FROM runs r, json_each(CASE WHEN json_valid(r.facts) THEN r.facts ELSE '{}' END,"
+    f" '$.{ORIGIN_FACT}.results') d WHERE r.origin = 'imported'"
+)
 SOURCE = "imported"  # stands where a recorded run has its process
 
 _JSON = ("config", "lossy_paths", "redacted_paths", "device", "facts", "receipt")

@@ -23,6 +23,7 @@ from watcherml.store.aside import ENDING
 from watcherml.store.database import Database
 from watcherml.store.gate import inside
 from watcherml.store.portable import digests_in
+from watcherml.store.portable_rows import CAME_WITH
 from watcherml.store.sound import damaged
 
 _POINT_BYTES, _SAMPLE_BYTES = 28, 90  # a row with its header and its share of the indexes, as measured
@@ -142,8 +143,20 @@ def _erase_run(connection: sqlite3.Connection, run_id: str) -> None:
     connection.execute(
         "DELETE FROM metric_names WHERE source_id IN (SELECT source_id FROM metric_sources WHERE run_id = ?)", (run_id,)
     )
+    _leave_to_others(connection, run_id)
     for table in ("metric_sources", *_OF_RUN, "runs"):
         connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+
+
+def _leave_to_others(connection: sqlite3.Connection, run_id: str) -> None:
+    """Give the results that came with another import too to that one."""
+    digests = connection.execute("SELECT digest FROM imports WHERE run_id = ?", (run_id,)).fetchall()
+    for (digest,) in digests:
+        other = connection.execute(
+            f"{CAME_WITH} AND r.run_id <> ? AND d.value = ? ORDER BY r.run_id LIMIT 1", (run_id, digest)
+        ).fetchone()
+        if other is not None:
+            connection.execute("UPDATE imports SET run_id = ? WHERE digest = ?", (other[0], digest))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def binding_checks(plan: RecoveryPlan, trial: Trial) -> tuple[Check, ...]:
     contract, budget = plan.contract, plan.contract.budget
     proposal = proposal_of(plan, trial)
     named = request.proposal_id or "none"
-    belongs = proposal is not None if request.role != "control" else request.proposal_id is None
+    belongs = proposal is not None if request.role != "control" else contract.control and request.proposal_id is None
     required = contract.source_config_digest if proposal is None else proposal.config_digest
     return (
         check.equal("binding.plan", plan.digest, request.plan_digest),

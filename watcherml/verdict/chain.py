@@ -23,7 +23,7 @@ def chain_checks(
     """Return the checks over the whole campaign: campaign, ids, budget, authorizations, and each trial's bindings."""
     return (
         _campaign(campaign_id, trials),
-        *_ids(trials),
+        *_ids(plan, trials),
         *_counts(plan, trials),
         *_spending(plan, trials),
         *_authorizations(plan, authorizations),
@@ -36,17 +36,20 @@ def _campaign(campaign_id: str, trials: tuple[Trial, ...]) -> Check:
     return check.equal("campaign_id", campaign_id, min(others, default=campaign_id))
 
 
-def _ids(trials: tuple[Trial, ...]) -> tuple[Check, ...]:
+def _ids(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> tuple[Check, ...]:
     ids = {
         "ids.trial": [one.request.trial_id for one in trials],
         "ids.run": [one.request.run_id for one in trials],
         "ids.request": [one.request.request_id for one in trials],
         "ids.execution": [one.result.execution_id for one in trials if one.result.execution_id is not None],
     }
-    return tuple(
+    checks = [
         check.holds(name, "all different", f"{len(set(all_))} of {len(all_)} different", len(set(all_)) == len(all_))
         for name, all_ in ids.items()
-    )
+    ]
+    if plan.source.run_id in ids["ids.run"]:  # a trial is a fresh process, not the run that failed
+        checks.append(check.holds("ids.run", "none is the failed run's", plan.source.run_id, False))
+    return tuple(checks)
 
 
 def _counts(plan: RecoveryPlan, trials: tuple[Trial, ...]) -> tuple[Check, ...]:

@@ -32,7 +32,8 @@ Whether the change acts on a diagnosed cause is said in ``cause_addressed``, and
 for despite a cause. Everything is recomputed from the values; no flag inside them is trusted.
 
 What an earlier version put on record is judged by the checks that it had: before version 3 nothing read controls back
-(``earlier``), and whether checkpointing saves memory was not asked.
+(``earlier``), and whether checkpointing saves memory was not asked. Before version 4 a reason code did not ask whether
+what was missing had failed or was never tried to its end.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ from watcherml.verdict.saving import saving_checks
 from watcherml.verdict.workload import same_workload, workload_changed
 
 # Goes up with every change of the checks, the ranking or the reason codes.
-VERIFIER_VERSION = 3
+VERIFIER_VERSION = 4
+# From this version on a reason says "failed" only of what failed, and the control that reproduces comes first.
+_TELLS_FAILED_FROM_MISSING = 4
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,11 @@ class _Case:
             and one.result.outcome != "lost"
             and proposal_id in (None, one.request.proposal_id)
         )
+
+    @property
+    def lost(self) -> int:
+        """The number of trials that were lost with their supervisor."""
+        return sum(one.result.outcome == "lost" for one in self.trials)
 
     def saving(self, proposal_id: str) -> tuple[Check, ...]:
         """Return whether checkpointing saves memory in a candidate, where that was asked when it was judged."""
@@ -201,8 +209,11 @@ def _confirmed_checks(case: _Case, ranked: Ranked, confirmations: tuple[Trial, .
 
 def _in_sequence(case: _Case, proposal_id: str) -> Check:
     """Check that each stage was started no earlier than the one before it; trials without a start prove nothing."""
+    controls = case.of("control")
+    if case.version >= _TELLS_FAILED_FROM_MISSING:  # one that gave no answer is no beginning
+        controls = tuple(one for one in controls if judge_control(case.plan, one).finding == "reproduced")
     stages = [
-        sorted(one.result.started_at for one in case.of("control"))[:1],
+        sorted(one.result.started_at for one in controls)[:1],
         *([one.result.started_at for one in case.of(role, proposal_id)] for role in ("probe", "full", "confirmation")),
     ]
     seen = [stage for stage in stages if stage]
@@ -229,7 +240,7 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
     """Return why no candidate is verified, the furthest stage first."""
     plan, confirmations, fulls, probes = case.plan, case.of("confirmation"), case.of("full"), case.of("probe")
     tried = len({one.request.proposal_id for one in probes + fulls})
-    shown = f"{tried} of {len(plan.proposals)} proposals were tried."
+    shown = f"{tried} of {len(plan.proposals)} proposals were tried.{_lost(case)}"
     runs = plan.contract.verification.confirmation_runs
     required = f"a candidate with a full trial and {runs} confirmations that pass"
     evidence: tuple[Check, ...] = (*checks, check.holds("confirmed candidate", required, "none", False))
@@ -256,7 +267,17 @@ def _nothing_confirmed(case: _Case, checks: tuple[Check, ...], eligible: tuple[R
     return _Finding("not_recovered", code, f"{sentence} {shown}", evidence)
 
 
+def _lost(case: _Case) -> str:
+    if not case.lost or case.version < _TELLS_FAILED_FROM_MISSING:
+        return ""
+    were = "1 trial was" if case.lost == 1 else f"{case.lost} trials were"
+    return f" {were} lost with the supervisor, which proves nothing and counts in the budget all the same."
+
+
 def _furthest(case: _Case, any_eligible: bool) -> tuple[str, str]:
+    missing = _only_missing(case, any_eligible) if case.version >= _TELLS_FAILED_FROM_MISSING else None
+    if missing is not None:
+        return missing
     void = _too_short(case)
     if void is not None and (not case.of("confirmation") or void.request.role == "confirmation"):
         return "horizon_not_reached", sentences.too_short(case.plan, void)
@@ -277,7 +298,31 @@ def _furthest(case: _Case, any_eligible: bool) -> tuple[str, str]:
     closed = [authority_check(case.plan, case.authorizations, one).outcome != "pass" for one in case.plan.proposals]
     if all(closed):
         return "needs_approval", "Every proposal needs a person's approval, and none was given."
-    return "no_candidate_tried", "No candidate was tried."
+    return "no_candidate_tried", f"No candidate was tried{' to the end' if _lost(case) else ''}."
+
+
+def _only_missing(case: _Case, any_eligible: bool) -> tuple[str, str] | None:
+    """Return what was never tried to its end, where all that was tried at that stage held; None where something failed.
+
+    A campaign comes to that where trials were lost with their supervisor and the budget has no room for them again.
+    """
+    plan, given_by = case.plan, case.authorizations
+    confirmations, fulls, probes = case.of("confirmation"), case.of("full"), case.of("probe")
+    if any(check.broken(contract_checks(plan, given_by, one)) for one in confirmations):
+        return None
+    if confirmations and any_eligible:
+        per = [len(case.of("confirmation", one.proposal_id)) for one in plan.proposals]
+        runs = plan.contract.verification.confirmation_runs
+        if max(per) >= runs:
+            return None  # it is the probe, the order or the number of them that does not hold
+        return "confirmations_incomplete", (
+            f"A candidate passed its full trial and {max(per)} of {runs} confirmations; no more came to their end."
+        )
+    if confirmations or fulls:
+        return None
+    if any(check.all_pass(probe_checks(plan, given_by, one)) for one in probes):
+        return "no_full_trial", "A candidate passed its probe, but no full trial of it came to its end."
+    return None
 
 
 def _too_short(case: _Case) -> Trial | None:
