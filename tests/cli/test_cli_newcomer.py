@@ -71,7 +71,9 @@ def test_a_plan_that_changes_the_effective_batch_says_so_and_how_to_name_what_ac
     folder, run_id = failed
     said = " ".join(watcher(*prepare(run_id))[1].split())
     assert "batch-4 and 2 more change the effective batch." in said
-    assert '--capabilities FILE: {"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}.' in said
+    told = '{"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}'
+    told = f"train.accumulate could be it. If so, declare {told}, in a file (--capabilities FILE)."
+    assert f"What accumulates: {told}" in said
     assert "it overwrites a checkpoint of yours" in said
     (folder / "told.json").write_text('{"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}')
     said = watcher(*prepare(run_id, "--capabilities", "told.json"))[1]

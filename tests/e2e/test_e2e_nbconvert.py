@@ -6,9 +6,12 @@ from test_e2e_browser import FAIL, RECOVER, SETUP, assert_nothing_sticks_out
 DECIDE = """recovery.reject("sequence-64", rejected_by="Ada", reason="too short")
 recovery.approve("sequence-128", approved_by="Ada", reason="half is enough")"""
 ONE = RECOVER.replace("--confirmation-runs 2", "--confirmation-runs 1")
-START = "open('go', 'w').close()\nrecovery.start()"
-CELLS = [SETUP, FAIL, ONE, DECIDE, "recovery", START, "recovery.wait()", "recovery"]
-RUN, FAILURE, PLAN, DECIDED, DECISIONS, STARTED, WAITED, VERDICT = range(8)
+# What a panel shows ends as the verdict; this keeps how it looked while it could be decided on.
+KEEP = """from IPython.display import display
+display({"text/plain": recovery.text(), "text/html": recovery.html()}, raw=True)"""
+START = f"open('go', 'w').close()\nprogress = recovery.start()\n{KEEP}\nprogress"
+CELLS = [SETUP, FAIL, ONE, KEEP, DECIDE, "recovery", START, "recovery.wait()", "recovery"]
+RUN, FAILURE, ENDED, PLAN, DECIDED, DECISIONS, STARTED, WAITED, VERDICT = range(9)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,9 @@ def test_each_face_says_the_calls_that_its_buttons_make(page):
     for call in ('recovery.approve("sequence-128"', 'recovery.reject("sequence-128"', "recovery.change(metrics=[",
                  "recovery.start()", "recovery.wait()"):  # fmt: skip
         assert call in plan and call in face(notebook, PLAN, "text/plain"), call
+    for kind in ("text/html", "text/plain"):
+        ended = face(notebook, ENDED, kind)
+        assert "Verified" in ended and "sequence-128" in ended and "recovery.approve(" not in ended
     assert "approved" in face(notebook, DECISIONS) and "rejected" in face(notebook, DECISIONS)
     assert "Verified" in face(notebook, VERDICT) and "recovery.result.verified_config" in face(notebook, VERDICT)
 

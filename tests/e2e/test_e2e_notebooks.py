@@ -135,7 +135,8 @@ def test_what_was_approved_is_verified_and_what_was_rejected_was_not_tried(execu
 def test_nothing_could_run_before_the_decision_and_nothing_was_automatic(executed):
     notebook, _ = executed("03")
     plan = shown(cell(notebook, "%%watcher recover"))
-    assert "none may run yet" in plan and "[automatic]" not in plan
+    assert "4 of 4 proposals run only after a person approves them." in " ".join(plan.split())
+    assert "[approved]" in plan and "[rejected]" in plan and "[automatic]" not in plan
     verdict = shown(cell(notebook, "recovery.start()"))
     assert verdict.startswith("Verified on the simulated device")
     assert "Ada: Characters that far apart" in shown(cell(notebook, "for given in result.chain"))

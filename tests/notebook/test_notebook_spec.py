@@ -54,8 +54,8 @@ def test_a_value_that_cannot_be_is_refused_by_name(changes, words):
     flags = Namespace(**vars(parsed("--minimum-progress-steps 5")))
 
     class Known(RecoverySpec):
-        def _configured_steps(self):
-            return 5
+        def _config(self):
+            return {"training_steps": 5}
 
     with pytest.raises((UsageError, WatcherError), match=words):
         Known("run", None, TrainingEntrypoint("a:b"), flags).check(**changes)

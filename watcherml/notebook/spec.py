@@ -51,7 +51,7 @@ class RecoverySpec:
         found = {name: getattr(self.flags, flag) for name, flag in CHANGES.items()}
         found["metrics"] = tuple(found["metrics"])
         if found["minimum_progress_steps"] is None:
-            found["minimum_progress_steps"] = self._configured_steps()
+            found["minimum_progress_steps"] = steps_of(self._config())
         return found
 
     def suggested_metrics(self) -> tuple[str, ...]:
@@ -97,12 +97,12 @@ class RecoverySpec:
         )
 
     def _wanted(self) -> tuple[Any, Any, Any, dict[str, Any]]:
-        config = dict(data.run(self.storage, self.run_id)["config"])
+        config = self._config()
         wanted = requirements(self.flags, steps_of(config), steps_below(config))
         return wanted, budget(self.flags), permissions(self.flags), prepare_options(self.flags)
 
-    def _configured_steps(self) -> int | None:
-        return steps_of(dict(data.run(self.storage, self.run_id)["config"]))
+    def _config(self) -> dict[str, Any]:
+        return dict(data.run(self.storage, self.run_id)["config"])
 
 
 def guard(name: str, value: float) -> str:

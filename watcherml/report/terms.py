@@ -197,12 +197,16 @@ def batch_note(plan: RecoveryPlan) -> str:
     if not changing:
         return ""
     which = f"{changing[0]} changes" if len(changing) == 1 else f"{changing[0]} and {len(changing) - 1} more change"
-    unseen = any(one.capability == "gradient_accumulation_steps" and "no such" in one.reason for one in plan.skipped)
-    hint = (
-        " A key of another name that accumulates is told in a file, --capabilities FILE:"
-        ' {"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}.'
-    )
-    return f"{which} the effective batch.{hint if unseen else ''}"
+    reasons = (one.reason for one in plan.skipped if one.capability == "gradient_accumulation_steps")
+    reason, hint = next(reasons, ""), ""
+    if "no such" in reason:
+        hint = (
+            " A key of another name that accumulates is told in a file, --capabilities FILE:"
+            ' {"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}.'
+        )
+    elif "declare" in reason:
+        hint = f" What accumulates: {reason.rstrip('.')}, in a file (--capabilities FILE)."
+    return f"{which} the effective batch.{hint}"
 
 
 def environment(proposal: Proposal) -> list[tuple[str, str]]:

@@ -287,16 +287,16 @@ class PlanPanel(base.Panel):
 
     def text(self) -> str:
         """Return the plan, the progress or the verdict as text, with the calls for what comes next."""
-        if self.progress is not None:
-            return self.progress.text()
-        notes = "".join(base.notice(note).text() + "\n" for note in [*self._noted(), self.held_words()] if note)
         plan = text_plan(self.plan, tuple(self._authorizations), tuple(self._rejections))
+        if self.progress is not None:
+            return self.progress.text() + ("" if self.progress.live else f"\n{plan}")
+        notes = "".join(base.notice(note).text() + "\n" for note in [*self._noted(), self.held_words()] if note)
         return f"{plan}\n{notes}".rstrip() + "\n" + base.calls_text("Next", self._calls())
 
     def html(self) -> str:
         """Return the plan, the progress or the verdict as HTML, with the calls for what comes next."""
         if self.progress is not None:
-            return self.progress.html() + base.fold_html(base.PLAN_FOLD, self.plan_html())
+            return self.progress.html() + base.classed("wml-plan", base.fold_html(base.PLAN_FOLD, self.plan_html()))
         calls = base.calls_html("Next", self._calls())
         held = self.held_words()
         above = self.notes_html() + (base.notice_html(held, "warn", "wml-held") if held else "")
