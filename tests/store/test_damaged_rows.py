@@ -17,7 +17,7 @@ from watcherml.campaign.ledger import Ledger, Settings
 from watcherml.cli.main import main
 from watcherml.errors import DamagedRow
 from watcherml.sealed.canonical import digest
-from watcherml.store import pages
+from watcherml.store import pages, sound
 from watcherml.store.pages import Cut
 from watcherml.store.sound import DamagedRowWarning
 from watcherml.store.storage import Storage
@@ -155,6 +155,21 @@ def test_a_frame_leaves_a_damaged_row_out(made, damage):
         folder = damage("runs", column, value, RUN)
         with pytest.warns(DamagedRowWarning, match=made[1]):
             assert list(frames.runs(storage=folder)["run_id"]) == [made[2]]
+
+
+@pytest.mark.parametrize("table", [*sound.LOOKED_AT, "samples", "gpu_samples"])
+def test_every_column_of_the_schema_has_its_kind(made, table):
+    numbers = {"capsule_id", "artifact_id"}  # SQLite's own, which no list shows
+    with Storage(made[0]).database.reading() as connection:
+        cursor = connection.execute(f"SELECT * FROM {sound.LOOKED_AT.get(table, table)}")
+        columns = {one[0] for one in cursor.description}
+    spelled = dict.fromkeys(columns - numbers, b"\xff")
+    kinds = set()
+    for column in spelled:
+        with pytest.raises(DamagedRow) as caught:  # bytes are nowhere what was written
+            sound.sound(table, {column: spelled[column]})
+        kinds.add(caught.value.message.rpartition(": ")[2])
+    assert kinds == columns - numbers
 
 
 def test_doctor_names_what_lists_leave_out(made, damage):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -141,7 +140,7 @@ def settle_lost_trials(ledger: Ledger) -> None:
             for row in ledger.storage.audit.trials(ledger.campaign_id)
             if row["trial_id"] == request.trial_id
         )
-        shutil.rmtree(paths.outputs, ignore_errors=True)
+        paths.drop_outputs()
         result = result_of(request, read_exit(paths, started), paths.folder)
         result = result.replace(started_at=max(result.started_at, not_before))
         alone = request.role == "probe" and plan.contract.budget.parallel_probes > 1  # on a lane, with a GPU of its own

@@ -10,7 +10,6 @@ import gc
 import itertools
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -80,23 +79,18 @@ def _run(words: list[str]) -> int:
 
 @contextmanager
 def _damage_told(console: Console) -> Iterator[None]:
-    """Have each damaged row that a list leaves out told as a line of this program, with JSON too."""
-    from watcherml.store.sound import DamagedRowWarning
+    """Tell at the end of a command each damaged row that its lists left out, as a line of this program."""
+    from watcherml.store.sound import hearing
 
-    usual = warnings.showwarning
+    with hearing() as left_out:
+        try:
+            yield
+        finally:
+            for one in left_out:
+                from watcherml.report.safe import one_line
 
-    def told(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
-        if issubclass(category, DamagedRowWarning):
-            from watcherml.report.safe import one_line
-
-            console.warn(console.folded(f"{PROGRAM}: {one_line(str(message), 2_000)}", "  "))
-        else:
-            usual(message, category, *rest, **named)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", DamagedRowWarning)
-        warnings.showwarning = told
-        yield
+                text = f"{PROGRAM}: Left out of the list: {one_line(one, 2_000)}"
+                console.warn(console.folded(text, "  "))
 
 
 def root_parser() -> Parser:

@@ -169,6 +169,11 @@ class Skipped(Record):
     reason: Line
     permissions: Annotated[tuple[Name, ...] | None, Later()] = None
 
+    @property
+    def declarable(self) -> bool:
+        """Whether a key was found that a declaration may name; the reason then says which, and how."""
+        return "declare" in self.reason.lower()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecoveryPlan(Shown, Record):
@@ -295,6 +300,10 @@ class RecoveryPlan(Shown, Record):
         )
         if missing:
             raise InvalidValue(where, expected=f"the permission {missing}", got="a contract without it")
+
+    def left_out(self, capability: str) -> Skipped | None:
+        """Return how a control of that name was left out; None if it was not."""
+        return next((one for one in self.skipped if one.capability == capability), None)
 
     @property
     def withheld(self) -> tuple[Skipped, ...]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from watcherml.contract.contract import RecoveryContract
 from watcherml.protocol.cost import worst_case
-from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.plan import NOT_THERE, RecoveryPlan
 from watcherml.protocol.proposal import Proposal
 from watcherml.report.safe import one_line
 from watcherml.report.units import format_bytes, format_number, format_seconds, plural
@@ -197,15 +197,14 @@ def batch_note(plan: RecoveryPlan) -> str:
     if not changing:
         return ""
     which = f"{changing[0]} changes" if len(changing) == 1 else f"{changing[0]} and {len(changing) - 1} more change"
-    reasons = (one.reason for one in plan.skipped if one.capability == "gradient_accumulation_steps")
-    reason, hint = next(reasons, ""), ""
-    if "no such" in reason:
+    left_out, hint = plan.left_out("gradient_accumulation_steps"), ""
+    if left_out is not None and left_out.reason == NOT_THERE:
         hint = (
             " A key of another name that accumulates is told in a file, --capabilities FILE:"
             ' {"gradient_accumulation_steps": {"path": ["train", "accumulate"]}}.'
         )
-    elif "declare" in reason:
-        hint = f" What accumulates: {reason.rstrip('.')}, in a file (--capabilities FILE)."
+    elif left_out is not None and left_out.declarable:
+        hint = f" What accumulates: {left_out.reason.rstrip('.')}, in a file (--capabilities FILE)."
     return f"{which} the effective batch.{hint}"
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -37,7 +36,7 @@ def guarded(paths: TrialPaths, seconds: float, inner: Callable[[int | None], Non
     """
     if not hasattr(os, "fork"):
         inner(None)
-        shutil.rmtree(paths.outputs, ignore_errors=True)
+        paths.drop_outputs()
         return 0
     become_subreaper()
     alive, held = os.pipe()
@@ -57,7 +56,7 @@ def guarded(paths: TrialPaths, seconds: float, inner: Callable[[int | None], Non
         with contextlib.suppress(OSError):
             paths.exit.unlink(missing_ok=True)
     # Here, where no deadline waits for the end of it: checkpoints may take their time.
-    shutil.rmtree(paths.outputs, ignore_errors=True)
+    paths.drop_outputs()
     return 0 if well else 1
 
 

@@ -53,6 +53,10 @@ class TrialPaths:
         make_private_dir(self.folder.parent)
         self.folder.mkdir(mode=0o700)
 
+    def drop_outputs(self) -> None:
+        """Remove what training saved by ``output_directory``; what cannot be removed stays."""
+        shutil.rmtree(self.outputs, ignore_errors=True)
+
     def report(self, nonce: str) -> Path:
         """Return where the worker writes; nothing of the process shows the nonce while the entrypoint runs."""
         return self.folder / f"report.{nonce}.json"

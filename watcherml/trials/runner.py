@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -86,7 +85,7 @@ class LocalExecutor:
             guard.stdin.close()
         del self._running[trial_id]
         kill_all(paths.mark)  # if the guard itself was killed, nobody else has cleaned up
-        shutil.rmtree(paths.outputs, ignore_errors=True)
+        paths.drop_outputs()
         # What an entrypoint that killed its guard left as its own end is not read.
         ended = read_exit(paths, started) if guard.returncode == 0 else _lost(started)
         return result_of(request, ended, paths.folder)

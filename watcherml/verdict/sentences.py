@@ -62,11 +62,12 @@ def nothing_proposed(plan: RecoveryPlan) -> str:
 
 def _no_batch(plan: RecoveryPlan) -> str:
     """Return that no micro-batch was found, where one might be declared: nobody can say then that none would help."""
-    reason = next((one.reason for one in plan.skipped if one.capability == "micro_batch_size"), "")
-    declared = "declare" in reason.lower()
-    if plan.planner_version < _SAYS_NO_BATCH or plan.source.phase == "load" or not (declared or reason == NOT_THERE):
+    found = plan.left_out("micro_batch_size")
+    if found is None or plan.planner_version < _SAYS_NO_BATCH or plan.source.phase == "load":
         return ""
-    how = reason if declared else f"Where training reads one, declare its key: {_DECLARED}."
+    if not found.declarable and found.reason != NOT_THERE:
+        return ""
+    how = found.reason if found.declarable else f"Where training reads one, declare its key: {_DECLARED}."
     return f" No micro-batch was found in the configuration. {how}"
 
 
