@@ -98,6 +98,23 @@ def test_the_button_does_what_the_call_does_and_shows_its_errors(panel):
     assert [guard.name for guard in guards(panel)] == ["loss"]  # what the field showed
 
 
+@pytest.mark.parametrize("confirmations", ["1", "many"])
+def test_whoever_reads_what_came_of_a_change_can_press_everything(panel, confirmations):
+    panel.view()
+    one(panel, "wml-confirmation-runs").value = confirmations
+    seen = []
+
+    def told(change):
+        if ("plan" in change["new"] and "Preparing" not in change["new"]) or "whole number" in change["new"]:
+            fields = ("wml-start", "wml-prepare", f"wml-reason-{NEEDS}", f"wml-approve-{NEEDS}")
+            seen.append([name for name in fields if one(panel, name).disabled])
+
+    one(panel, "wml-message").observe(told, names="value")
+    one(panel, "wml-prepare").click()
+    wait_for(lambda: seen)
+    assert seen == [[]]
+
+
 def test_nothing_is_decided_or_started_while_another_plan_is_being_prepared(panel, monkeypatch):
     inside, go_on = threading.Event(), threading.Event()
     prepare = type(panel.spec).prepare

@@ -25,6 +25,7 @@ class PlanView:
         self._plan_digest = ""
         self._rows: list[DecisionRow] = []
         self._working: threading.Thread | None = None
+        self._locked = False  # a click is being carried out
         self._head, self._message, self._whole = base.html_box(), base.html_box(css="wml-message"), base.html_box()
         self._terms, self._memory = base.html_box(css="wml-contract"), base.html_box()
         self._person = base.text_field("wml-approved-by", "Your name, for approvals", panel.approver)
@@ -40,20 +41,20 @@ class PlanView:
     @property
     def working(self) -> threading.Thread | None:
         """The thread that a click has started and that is not done."""
-        return self._working
+        return self._working if self._working is not None and self._working.is_alive() else None
 
     def draw(self) -> None:
         """Bring the widgets to what the panel knows; they send only what has changed."""
         panel = self._panel
-        text, tone = panel.message
-        self._message.value = base.notice_html(text, tone) if text else ""
+        if self._working is threading.current_thread():
+            self._locked = False  # what it draws is what came of it: nothing is locked any more by then
         if panel.progress is not None:
             self._whole.value = base.fold_html(base.PLAN_FOLD, panel.plan_html())
             self.box.children = (panel.progress.view(), self._whole)
             return
         if self._plan_digest != panel.plan.digest:
             self._take_plan()
-        locked = panel.busy or self._working is not None
+        locked = panel.busy or self._locked
         self._start.disabled = self._free.disabled = locked
         self._fields.lock(locked)
         self._head.value = self._head_html()
@@ -61,6 +62,8 @@ class PlanView:
             key = row.proposal.proposal_id
             row.draw(panel.states()[key], panel.decided(key), locked)
         self.box.children = self._children()
+        text, tone = panel.message
+        self._message.value = base.notice_html(text, tone) if text else ""  # last: what it tells can be seen by then
 
     def _children(self) -> tuple[Any, ...]:
         panel = self._panel
@@ -125,14 +128,15 @@ class PlanView:
     def _work(self, words: str, action: base.Action) -> None:
         """Act in a thread: a callback that waits for a process would hold up the kernel's messages."""
         panel = self._panel
-        if self._working is not None or panel.busy or panel.progress is not None:
+        if self._locked or panel.busy or panel.progress is not None:
             return
 
         def work() -> None:
             base.guarded(action, panel.say)()
-            self._working = None
-            panel.redraw()
+            if self._working is threading.current_thread():
+                panel.redraw()  # also what has said nothing
 
+        self._locked = True
         self._working = threading.Thread(target=work, name="watcherml-panel", daemon=True)
         panel.say(words, "calm")
         self._working.start()
