@@ -410,3 +410,23 @@ def test_a_hundred_keys_of_configuration_are_a_hundred_columns(storage):
 
 def test_every_name_of_a_big_store_is_there(many):
     assert set(frames.metrics(ONE, many)["name"]) == set(NAMES)
+
+
+def test_the_peak_of_a_run_is_the_counter_s_and_not_the_largest_sample(tmp_path):
+    storage = watcherml.Storage(tmp_path / "store")
+    counted = {"peak_device_bytes": 97 * 2**20, "peak_source": "simulated device"}
+    ids = []
+    for receipt in (counted, {**counted, "peak_source": "torch"}, None):
+        with watcherml.Run("p", {"lr": 0.1}, storage, quiet=True) as run:
+            run.log_metric("loss", 1.0, 1)
+        if receipt is not None:
+            storage.runs.add_receipt(run.run_id, receipt)
+        ids.append(run.run_id)
+    shown, listed = frames.runs(storage).set_index("run_id"), {row["run_id"]: row for row in storage.list_runs()}
+    assert shown["peak_device_bytes"][ids].tolist() == [97 * 2**20, 97 * 2**20, pd.NA]
+    assert shown["device_kind"][ids].tolist() == ["simulated", "none", "none"]
+    for column in ("peak_device_bytes", "device_kind"):
+        assert [None if (one := shown[column][key]) is pd.NA else one for key in ids] == [
+            listed[key][column] for key in ids
+        ]
+    assert shown["config.lr"].tolist() == [0.1] * 3

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from watcherml.errors import InvalidValue, NotFound, StoreError
 from watcherml.frames.build import columns, make_frame
 from watcherml.store.claims import VERIFIED, backed
+from watcherml.store.runs import COUNTED, with_counted_peak
 from watcherml.store.sound import asked, each
 from watcherml.store.storage import Storage
 
@@ -25,6 +26,7 @@ Words = str | Iterable[str] | None
 Moment = datetime | date | str | float | None
 # The views in which a row can say "verified".
 _CLAIMING = ("campaign_summary", "proposal_summary")
+_RUNS = "run_summary"  # its samples may have missed the peak, which the receipt has
 
 
 class Query:
@@ -36,7 +38,8 @@ class Query:
     def __init__(self, storage: Where, view: str, text: str = "") -> None:
         self.storage = storage if isinstance(storage, Storage) else Storage(storage)
         self._view = view
-        self._text = text or f"SELECT {', '.join(columns(view))} FROM {view} {{where}}"
+        counted = f", {COUNTED}" if view == _RUNS else ""
+        self._text = text or f"SELECT {', '.join(columns(view))}{counted} FROM {view} {{where}}"
         self._conditions: list[str] = []
         self._values: list[Any] = []
         self._ids: list[tuple[str, str, str]] = []
@@ -109,6 +112,8 @@ class Query:
             rows = asked(connection, text, values, cursor)
             if self._view in _CLAIMING:
                 rows = each(rows, partial(self._backed, connection))
+            elif self._view == _RUNS:
+                rows = each(rows, self._counted)
         return make_frame(self._view, rows)
 
     def _backed(self, connection: sqlite3.Connection, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -117,6 +122,11 @@ class Query:
         if said.get("status") == VERIFIED or said.get("verified"):
             backed(connection, {"campaign_id": said["campaign_id"], "status": VERIFIED})
         return row
+
+    def _counted(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        names = columns(self._view)
+        said = with_counted_peak(dict(zip((*names, "counted_peak", "counted_by"), row, strict=True)))
+        return tuple(said[name] for name in names)
 
     def _check_ids(self, cursor: Any) -> None:
         for field, text, query in self._ids:
