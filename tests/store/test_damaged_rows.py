@@ -149,6 +149,22 @@ def test_a_verdict_that_says_otherwise_is_not_listed_as_verified(made, damage):
     _is_believed_nowhere(storage)
 
 
+def test_a_damaged_mark_of_a_failure_hides_no_other_remedy(made, damage):
+    with Storage(made[0]).database.reading() as connection:
+        whole = pages.remedies(connection, Cut(9)).rows
+    storage = Storage(damage("capsules", "resolved_at", "yesterday", RUN))
+    with storage.database.reading() as connection:
+        with pytest.warns(DamagedRowWarning, match=f"table capsules, row {made[1]}: resolved_at"):
+            found = pages.remedies(connection, Cut(9)).rows
+    assert found == [row for row in whole if row["kind"] == "verified"] != []
+
+
+def test_a_damaged_time_is_not_the_last_one_of_its_class(made, damage):
+    storage = Storage(damage("capsules", "created_at", "yesterday", RUN))
+    with storage.database.reading() as connection:
+        assert all(isinstance(row["last_at"], (int, float)) for row in pages.failure_classes(connection))
+
+
 def test_a_frame_leaves_a_damaged_row_out(made, damage):
     pytest.importorskip("pandas")
     for column, value in (("config", "{"), ("device", "no json"), ("last_step", "x"), ("project", b"\xff")):

@@ -28,7 +28,8 @@ class WorkloadIdentity(Record):
 class CodeIdentity(Record):
     """The entrypoint's own code: digests of the files under the project root that importing it loads.
 
-    Keys are paths relative to the project root with forward slashes; values are SHA-256 of the bytes.
+    Keys are paths relative to the project root with forward slashes; values are SHA-256 of the bytes. A trial also
+    names what it loaded from elsewhere and no package brought; such keys begin with ``../``.
     """
 
     files: Annotated[Mapping[str, Digest], Items(1, 5_000)]

@@ -140,7 +140,9 @@ def failure_classes(connection: sqlite3.Connection, project: str | None = None) 
     clauses, values = where(project=project)
     rows = connection.execute(
         "SELECT c.failure_class, COUNT(*) AS failures, SUM(c.resolved_at IS NULL) AS open,"
-        " COUNT(DISTINCT r.project) AS projects, MAX(c.created_at) AS last_at"
+        # A text is more than every number: one damaged time would be that of its class, and no page could show it.
+        " COUNT(DISTINCT r.project) AS projects,"
+        " COALESCE(MAX(CASE typeof(c.created_at) WHEN 'real' THEN c.created_at END), 0) AS last_at"
         f" FROM capsules c JOIN runs r USING (run_id) {clauses} {'AND' if clauses else 'WHERE'} r.role = 'user'"
         f" AND {_LAST} GROUP BY 1 ORDER BY 2 DESC, 1",
         values,
@@ -223,9 +225,19 @@ def remedies(
     """
     clauses, values = where(project=project, failure_class=failure_class)
     rows = connection.execute(f"{_REMEDIES} {clauses} ORDER BY at DESC, run_id LIMIT ? OFFSET ?", (*values, *cut))
-    told = each(rows.fetchall(), lambda row: backed(connection, dict(row), "kind"))
+    told = each(rows.fetchall(), lambda row: backed(connection, _sound_remedy(dict(row)), "kind"))
     found = [{**row, "changes": _changes(connection, row)} for row in told]
     return Found(found, _count(connection, f"({_REMEDIES}) {clauses}", values))
+
+
+def _sound_remedy(row: Row) -> Row:
+    """Return the row; ``DamagedRow`` names the table that it came from and the column there."""
+    if row["kind"] == "resolved":
+        names = {"at": "resolved_at", "failed": "sentence", "told": "resolved_note", "who": "resolved_by"}
+        sound("capsules", {names.get(key, key): value for key, value in row.items()})
+    else:
+        sound("campaigns", {{"at": "ended_at", "told": "sentence"}.get(key, key): value for key, value in row.items()})
+    return row
 
 
 def _changes(connection: sqlite3.Connection, row: Row) -> list[Row]:

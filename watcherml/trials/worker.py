@@ -158,11 +158,12 @@ def _call(
     put_back: Callable[[], None],
 ) -> Any:
     """Import the entrypoint and call it; whatever it did to the process is undone, whichever way it ended."""
-    imported = loading.watch_imports(root)
+    since = time.time()
+    imported = loading.watch_imports(root, since)
     replaced = surroundings.watch_own_code()
     try:
         function = loading.load(request.entrypoint)
-        attempt.files = {**loading.code_files(root), **imported}
+        attempt.files = {**loading.code_files(root, since), **imported}
         counter.watch()
         with enter():
             return function(config=config, max_steps=request.max_steps)
@@ -170,7 +171,7 @@ def _call(
         put_back()
         found = replaced()
         # What training imported on its way counts too, with the content that it had when it was imported.
-        attempt.files = {**loading.code_files(root), **attempt.files, **imported}
+        attempt.files = {**loading.code_files(root, since), **attempt.files, **imported}
         if found:
             raise InvalidValue(", ".join(found[:5]), expected="this package's own code", got="another's")
 
