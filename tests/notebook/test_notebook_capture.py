@@ -1,4 +1,4 @@
-"""``%watcher capture``: the last failure is put on record if no run was open when it came."""
+"""``%watcher capture``: the last failure is put on record if nothing has done so."""
 
 import gc
 import sys
@@ -104,6 +104,81 @@ def test_a_failure_from_before_the_extension_was_loaded_is_captured_and_released
     assert found["failure"]["class"] == "cuda_out_of_memory" and "in fail" in found["failure"]["traceback"]
     assert plain_shell["seen"][0]() is None and not hasattr(sys, "last_value")
     assert "Gave back" in panel.text() and plain_shell.store.get_run(found["run_id"])["status"] == "failed"
+
+
+def test_a_run_that_was_open_before_the_extension_was_loaded_gets_the_failure_of_its_cell(plain_shell):
+    plain_shell["seen"], plain_shell["weakref"], plain_shell["config"] = [], weakref, dict(CONFIG)
+    plain_shell.run(FAIL)
+    plain_shell.run(INIT)
+    plain_shell.run("fail()")
+    plain_shell.run("%load_ext watcherml")
+    assert "Gave back" in plain_shell.run("%watcher capture").text
+    (row,) = plain_shell.store.list_runs()
+    assert (row["run_id"], row["status"]) == (plain_shell["run"].run_id, "failed")
+    assert capsule(plain_shell)["run_id"] == row["run_id"] and plain_shell["seen"][0]() is None
+
+
+def test_a_configuration_for_the_failure_of_an_open_run_is_refused_and_the_failure_recorded(plain_shell):
+    plain_shell["seen"], plain_shell["weakref"], plain_shell["config"] = [], weakref, dict(CONFIG)
+    plain_shell.run(FAIL)
+    plain_shell.run(INIT)
+    plain_shell.run("fail()")
+    plain_shell.run("%load_ext watcherml")
+    refused = plain_shell.run("%watcher capture --config config")
+    assert plain_shell["run"].run_id in refusal(refused) and "Gave back" in refused.text
+    assert capsule(plain_shell)["run_id"] == plain_shell["run"].run_id
+
+
+@pytest.mark.parametrize("line", ["captur", "capture --config confg"])
+def test_a_mistyped_magic_does_not_cost_the_failure_from_before_the_extension(plain_shell, line):
+    plain_shell["seen"], plain_shell["weakref"], plain_shell["config"] = [], weakref, dict(CONFIG)
+    plain_shell.run(FAIL)
+    plain_shell.run("fail()")
+    plain_shell.run("%load_ext watcherml")
+    assert refusal(plain_shell.run(f"%watcher {line}")) and not plain_shell.store.exists
+    panel = plain_shell.run("%watcher capture --config config").value
+    found = capsule(plain_shell)
+    assert "in fail" in found["failure"]["traceback"] and piece(found, "EV-1")["data"]["config"] == CONFIG
+    assert "Gave back" in panel.text() and plain_shell["seen"][0]() is None
+
+
+def test_reloading_the_extension_keeps_the_failure_that_is_not_on_record(ready):
+    ready.run("fail()")
+    ready.run("%reload_ext watcherml")
+    ready.run("%watcher capture --config config")
+    assert "in fail" in capsule(ready)["failure"]["traceback"]
+
+
+def test_what_failed_while_the_extension_was_unloaded_is_the_last_failure(ready):
+    ready.run("fail()")
+    ready.run("%unload_ext watcherml")
+    ready.run("1 / 0")
+    ready.run("%load_ext watcherml")
+    ready.run("%watcher capture --config config")
+    assert "ZeroDivisionError" in capsule(ready)["failure"]["exception_type"]
+
+
+def test_the_failure_of_a_callback_counts_and_not_an_older_one_that_is_on_record(ready):
+    ready.run(INIT)
+    ready.run("1 / 0")
+    try:
+        raise RuntimeError(OOM)
+    except RuntimeError:
+        ready.shell.showtraceback()  # as ipywidgets does for a callback: no cell ends with it
+    ready.run("%watcher capture")
+    ready.flush()
+    assert ready["run"].status == "failed"
+    assert ready.store.get_capsule(ready["run"].run_id)["failure"]["class"] == "cuda_out_of_memory"
+
+
+def test_a_run_that_was_opened_after_a_failure_does_not_get_it(plain_shell):
+    plain_shell["seen"], plain_shell["weakref"] = [], weakref
+    plain_shell.run(FAIL)
+    plain_shell.run("fail()")
+    plain_shell.run(INIT)
+    plain_shell.run("%load_ext watcherml")
+    plain_shell.run("%watcher capture")
+    assert capsule(plain_shell)["run_id"] != plain_shell["run"].run_id
 
 
 def test_without_a_failure_there_is_nothing_to_capture(ready, tmp_path):

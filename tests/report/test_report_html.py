@@ -295,3 +295,9 @@ def test_many_metrics_are_listed_not_drawn(make):
 @pytest.mark.parametrize("row", [{}, {"run_id": "r"}, {"config": None, "facts": None, "device": None}])
 def test_a_run_with_hardly_any_facts_has_a_page(row):
     assert (row.get("run_id") or "?") in check_page(html_run(row)).text
+
+
+def test_a_sentence_in_a_table_keeps_a_width_that_can_be_read():
+    sentence, word = markup.escape("Memory ran out, and why is said at length. " * 4), markup.escape("open")
+    table = markup.grid(("State", "What happened"), [(word, sentence), (word, word)], wrapped=(1,))
+    assert table.count("min-width:300px") == 1 and table.count("min-width:72px") == 1

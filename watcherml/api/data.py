@@ -14,7 +14,7 @@ from watcherml.protocol.verdict import Verdict
 from watcherml.store.runs import Row
 from watcherml.store.sound import each
 from watcherml.store.storage import Storage
-from watcherml.trials.logs import tail_of, with_tails
+from watcherml.trials.logs import both_tails, with_tails
 from watcherml.trials.measure import OOM_CLASSES
 from watcherml.trials.paths import TrialPaths
 
@@ -91,7 +91,7 @@ def trials(storage: Storage, campaign_id: str) -> list[Row]:
 
 def log_end(storage: Storage, trial_id: str) -> list[str]:
     """Return the last lines that a trial printed, whatever became of it; one that runs may print more."""
-    return tail_of(TrialPaths.of(storage.path, trial_id))
+    return both_tails(TrialPaths.of(storage.path, trial_id))
 
 
 def events(storage: Storage, campaign_id: str, after: int = 0) -> list[Row]:

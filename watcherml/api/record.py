@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,9 +37,13 @@ class Run(Shown, recorder.Run):
         options.setdefault("on_failure", save_capsule)
         super().__init__(project, config, storage, **options)
 
+    # The identity of the exception that Python remembered when the run started: what failed before it is not its own.
+    error_before = id(None)
+
     def start(self) -> Run:
         """Put the run on record and start sampling; raises ``RunError`` if it was started before."""
         super().start()
+        self.error_before = id(last_error())
         for listener in list(_started):
             self._safely(partial(listener, self))
         return self
@@ -56,6 +61,12 @@ def init(
     ``./.watcherml``.
     """
     return Run(project, config, storage).start()
+
+
+def last_error() -> BaseException | None:
+    """Return the exception that was printed last and that Python remembers, None if there is none."""
+    found = (getattr(sys, name, None) for name in ("last_exc", "last_value"))
+    return next((one for one in found if isinstance(one, BaseException)), None)
 
 
 def open_runs() -> list[Run]:

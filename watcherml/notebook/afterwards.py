@@ -16,7 +16,7 @@ from watcherml.notebook import failures
 from watcherml.notebook.command import is_a
 from watcherml.notebook.panels.base import Panel
 from watcherml.notebook.panels.failure import failure_page
-from watcherml.notebook.pending import Pending
+from watcherml.notebook.pending import Pending, remember
 from watcherml.options import Parser
 
 if TYPE_CHECKING:
@@ -39,16 +39,19 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--project", metavar="NAME", help="project of the run (default: that of %%watcher project)")
 
 
-def put_on_record(session: Session, values: Namespace) -> Panel:
-    """Make a run of the last failure and return its panel.
+def put_on_record(session: Session, values: Namespace) -> Panel | None:
+    """Make a run of the last failure and return its panel, or give the failure to the run that was open when it came.
 
     Raises ``NotFound`` if nothing has failed, ``UsageError`` if ``--config`` names no configuration or comes too late,
     ``StoreError`` if the store cannot be written; the failure is kept then.
     """
+    session.forget_older()
     config = configuration(session, values.config)
     if session.recorded is not None:
         return _there_already(session, values.config)
     pending = session.pending
+    if pending is None and _of_open_run(session, values.config):
+        return None  # it is shown below the cell, as it would have been
     known = values.config is not None
     if pending is not None:
         if pending.config is not None and not known:
@@ -95,6 +98,48 @@ def _there_already(session: Session, config: str | None) -> Panel:
     return failure_page(capsule, f"This failure was on record already, as run {run_id}.")
 
 
+def keep(session: Session) -> None:
+    """Keep the evidence of a failure from before the extension was loaded: a refused magic takes its place in Python.
+
+    Its memory would go with that as well, so it is given back here, where it can be told how much.
+    """
+    error = _remembered(session) if session.recorded is None and session.pending is None else None
+    try:
+        if error is None or _of_open_run(session, None):
+            return
+        remember(session, error)
+        if failures.is_about_memory(classify_exception(error)):
+            failures.release(session, error)
+    finally:
+        error = None
+
+
+def _of_open_run(session: Session, config: str | None) -> bool:
+    """Record the failure that Python remembers with the run that was open then; tell whether there was one.
+
+    Such a run was started before the extension was loaded, or while it was unloaded: nobody saw its cell fail.
+    """
+    error, run = _remembered(session), session.runs.newest()
+    try:
+        if error is None or run is None or run.error_before == id(error) or (config is not None and not run.config):
+            return False
+        if config is not None:
+            raise UsageError(
+                "--config", expected="a failure without a run", got=f"one of run {run.run_id}, which was open",
+                remedy="The failure is recorded with it, and with the configuration that it was started with.",
+            )  # fmt: skip
+        failures.handle(session, error, before_execution=False)
+        return True
+    finally:
+        error = None
+
+
+def _remembered(session: Session) -> BaseException | None:
+    # A cell that does not compile has run nothing.
+    found = (one for one in remembered(session.shell) if not isinstance(one, SyntaxError))
+    return next((one for one in found if not failures.is_no_failure(one)), None)
+
+
 def _record_pending(session: Session, pending: Pending, project: str | None, config: Any) -> record.Run:
     run, seen = _start(session, project, config), pending.capsule
     try:
@@ -127,9 +172,7 @@ def _record_remembered(
     session: Session, project: str | None, config: Any
 ) -> tuple[record.Run, Capsule | None, Release | None]:
     """Record the failure that Python remembers: one from before the extension was loaded."""
-    # A cell that does not compile has run nothing.
-    found = (one for one in remembered(session.shell) if not isinstance(one, SyntaxError))
-    error = next((one for one in found if not failures.is_no_failure(one)), None)
+    error = _remembered(session)
     if error is None:
         raise NotFound("no failure is remembered", remedy="`%watcher failures` lists those that are on record.")
     release = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,8 @@ def _answer(session: Session, run: Callable[[], Panel | None]) -> Panel | None:
         # IPython prints its own UsageError as one line; a traceback through this package helps nobody.
         from IPython.core.error import UsageError as OneLine
 
+        with contextlib.suppress(Exception):  # the refusal has to be said
+            afterwards.keep(session)
         remedy = "" if isinstance(error, WatcherError) else " (from the system; `%watcher doctor` looks for the reason)"
         raise OneLine(many_lines(f"{error}{remedy}", 6_000)) from None
 
@@ -238,7 +241,7 @@ COMMANDS: dict[str, Command] = {
         ids="failures",
     ),
     "capture": Command(
-        "put the last failure on record if no run was open when it came",
+        "put the last failure on record if nothing has: as a run, or in the one that was open",
         lambda session, values: afterwards.put_on_record(session, values),
         afterwards.declare,
     ),

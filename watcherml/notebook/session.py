@@ -30,6 +30,10 @@ from watcherml.store.storage import Storage
 
 _ATTRIBUTE = "_watcherml_session"
 _CELL_RUNS = "_watcherml_cell_runs"
+# What a session that is unloaded leaves to the next one; the last failure only if nothing has failed in between.
+_LEFT = "_watcherml_left"
+_OF_FAILURE = ("pending", "recorded")
+_OF_SESSION = ("keep_frames", "frames_kept", "released", "_last_storage", "_last_oom", "_campaign", *_OF_FAILURE)
 _FLUSH_SECONDS = 5.0
 # A store that refuses cells, because it is locked or full, is asked again by the first cell after so long.
 _REFUSED_SECONDS = 10.0
@@ -62,6 +66,7 @@ class Session:
         self._refused_until = 0.0  # of the monotonic clock
         self._refusal_told = False
         self._seen_error = 0
+        self._ended_with = 0  # the identity of the error that was remembered when the last cell had ended
         self._to_show: list[Panel] = []
         self._behind = Behind(self._note)
         self._threads = ThreadWatch(partial(failures.of_thread, self), self._note)
@@ -79,6 +84,12 @@ class Session:
         count, left = self.shell.__dict__.pop(_CELL_RUNS, (None, []))
         if count == self.shell.execution_count:  # reloaded by the cell whose run it is
             self.cell_runs = left
+        seen, left = self.shell.__dict__.pop(_LEFT, (None, {}))
+        # Of a cell before this one, which may ask for it to be captured.
+        self._seen_error = self._ended_with = id(_last_error())
+        for name, value in left.items():
+            if name not in _OF_FAILURE or seen == self._seen_error:
+                setattr(self, name, value)
         self._unlisten = record.on_start(self.run_started)
         for run in record.open_runs():  # of a cell before this one, or of a session that was unloaded
             self.runs.adopt(run)
@@ -87,7 +98,6 @@ class Session:
         self.cells.came_before(getattr(getattr(self.shell, "history_manager", None), "input_hist_raw", ())[:-1])
         record.set_history(self.cells.evidence)
         self._threads.install()
-        self._seen_error = id(_last_error())  # of a cell before this one, which may ask for it to be captured
         atexit.register(self._last_flush)
 
     def detach(self) -> None:
@@ -96,6 +106,7 @@ class Session:
             delattr(self.shell, _ATTRIBUTE)
         if self.cell_runs:
             setattr(self.shell, _CELL_RUNS, (self.shell.execution_count, self.cell_runs))
+        setattr(self.shell, _LEFT, (id(_last_error()), {name: getattr(self, name) for name in _OF_SESSION}))
         self._unlisten()
         record.set_history(None)
         self._threads.remove()
@@ -132,7 +143,7 @@ class Session:
         finally:
             early = error = None  # this frame must not keep what the person wants to be rid of
             self.cells.drop(depth - 1)  # a cell that never ends would keep every later panel from being shown
-            self._seen_error = id(_last_error())
+            self._seen_error = self._ended_with = id(_last_error())
 
     def run_started(self, run: Run) -> None:
         """Take in a run that ``init`` has just started."""
@@ -165,6 +176,12 @@ class Session:
         """Return the exception that this cell printed and did not raise, as ``%run`` and older ``%time`` do."""
         last = _last_error()
         return last if last is not None and id(last) != self._seen_error else None
+
+    def forget_older(self) -> None:
+        """Let go of the last known failure if one has come since, of a widget's callback, which is no cell."""
+        last = _last_error()
+        if last is not None and id(last) != self._ended_with and not failures.is_no_failure(last):
+            self.recorded = self.pending = None
 
     def _write_cells(self) -> None:
         storage = self.storage()

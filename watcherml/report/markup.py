@@ -11,6 +11,7 @@ JupyterLab stripes table rows, right-aligns cells and paints ``<pre>``; each of 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from typing import NewType
 
@@ -25,6 +26,8 @@ NAME_LIMIT = 96  # characters of a name, id or value on one line
 SENTENCE_LIMIT = 600
 TITLE_LIMIT = 20_000
 BLOCK_LIMIT = 60_000  # characters of a traceback
+_SENTENCE_WRAPPED = 80  # characters above which a wrapped cell holds a sentence
+_TAG = re.compile("<[^>]*>")
 
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;border:none;background:transparent;line-height:1.5"
 _HEAD = _CELL + f";font-weight:600;opacity:.75;border-bottom:{palette.RULE}"
@@ -173,8 +176,9 @@ def grid(
 
 
 def _measured(value: Html) -> Html:
-    # Widths on cells are not honoured; on a box inside they are.
-    return Html(f'<div style="min-width:72px;max-width:340px">{value}</div>')
+    # Widths on cells are not honoured; on a box inside they are. A sentence in a narrow column is a tower of words.
+    least = 72 if len(_TAG.sub("", value)) <= _SENTENCE_WRAPPED else 300
+    return Html(f'<div style="min-width:{least}px;max-width:340px">{value}</div>')
 
 
 def block(body: Html) -> Html:

@@ -7,6 +7,7 @@ line is written when it is whole, so that no secret is missed because it came in
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,8 @@ _LONGEST_LINE = 65_536
 _TAIL_LINES = 12
 _TAIL_BYTES = 8_192
 _SHOWN_WIDTH = 400
+# Colours and moves of the cursor, which mean something to a terminal only.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 # Outcomes that the report of the worker explains, or that need no explanation.
 _EXPLAINED = ("completed", "running", "oom")
 
@@ -106,17 +109,29 @@ class CappedLog:
 
 def tail_of(paths: TrialPaths, lines: int = _TAIL_LINES) -> list[str]:
     """Return the last lines that a trial printed to standard error, or else to standard output; empty if none."""
-    for path in (paths.stderr, paths.stdout):
-        try:
-            with open_plain(path) as stream:
-                stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
-                text = stream.read(_TAIL_BYTES).decode("utf-8", "replace")
-        except OSError:
-            continue
-        found = [line.rstrip()[:_SHOWN_WIDTH] for line in text.replace("\r", "\n").splitlines() if line.strip()]
-        if found:
-            return found[-lines:]
-    return []
+    return _last_lines(paths.stderr)[-lines:] or _last_lines(paths.stdout)[-lines:]
+
+
+def both_tails(paths: TrialPaths, lines: int = _TAIL_LINES) -> list[str]:
+    """Return the last lines of standard output and then of standard error, ``lines`` in all.
+
+    A progress bar or a warning goes to the second, and must not hide what the training itself prints.
+    """
+    out, err = _last_lines(paths.stdout), _last_lines(paths.stderr)
+    of_err = min(len(err), max(lines // 2, lines - len(out)))
+    return out[-(lines - of_err) :] + (err[-of_err:] if of_err else [])
+
+
+def _last_lines(path: Path) -> list[str]:
+    """Return what a terminal would show of the end of a log: of a line that was written over, the last state."""
+    try:
+        with open_plain(path) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL_BYTES))
+            text = stream.read(_TAIL_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return []
+    whole = (line.rstrip().rpartition("\r")[2] for line in _CONTROL.sub("", text).split("\n"))
+    return [line[:_SHOWN_WIDTH] for part in whole for line in part.splitlines() if line.strip()]
 
 
 def with_tails(store: Path, trials: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
