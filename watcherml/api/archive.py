@@ -28,6 +28,7 @@ from watcherml.store.archive_write import Written, irregularities, write_archive
 from watcherml.store.pack import PACK, pack
 from watcherml.store.packed import Packed, put_pack
 from watcherml.store.portable import KIND, VERSION, Portable
+from watcherml.store.sound import all_sound
 from watcherml.store.storage import Storage
 
 RESULT_NAME = "recovery-result.json"
@@ -209,7 +210,7 @@ def imported_campaigns(
             " WHERE i.kind = ? ORDER BY i.at DESC, i.campaign_id",
             (RecoveryChain.KIND,),
         ).fetchall()
-    found = [_summary(row) for row in rows if run_id in (None, row["run_id"])]
+    found = all_sound("campaigns", (_summary(row) for row in rows if run_id in (None, row["run_id"])))
     return [row for row in found if project in (None, row["project"])]
 
 

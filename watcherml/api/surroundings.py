@@ -18,8 +18,9 @@ from watcherml.api import registered
 from watcherml.api.finding import Finding
 from watcherml.errors import WatcherError
 from watcherml.recorder.git import Git, GitFailed
+from watcherml.store import journal
 from watcherml.store.claims import unbacked
-from watcherml.store.sound import damage
+from watcherml.store.sound import damage, each, hearing
 from watcherml.store.storage import Storage
 
 # A run's journal, capsule and patch are some MiB, the working data of a campaign's trials some hundred.
@@ -114,12 +115,15 @@ def clock(storage: Storage) -> Finding:
 
 
 def rows(storage: Storage) -> Iterator[Finding]:
-    """Look at each row of a store for what no version wrote there; nothing for a store that cannot be read."""
+    """Look at each row and journal of a store for what no version wrote there; nothing for one that cannot be read."""
     if not storage.exists or storage.is_older:
         return
     try:
         with storage.database.reading() as connection:
             found = [*damage(connection), *unbacked(connection)]
+        with hearing() as heard:
+            each(journal.files(storage.runs.spool_folder, None, ".points", ".jsonl"), journal.readable)
+        found += heard
     except WatcherError:  # the finding of the store
         return
     if found:

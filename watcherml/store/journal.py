@@ -10,10 +10,11 @@ import json
 import os
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from watcherml.errors import DamagedRow
 from watcherml.platform import pid_runs
 from watcherml.store.spool import HAS_STEP, HEADER, MARK_AT, RECORD, AppendSpool, MappedSpool, Spool
 
@@ -23,6 +24,8 @@ _MAX_STEP = 2**63 - 1  # what an INTEGER column holds
 # Parts of a file's name after the run's id, which may hold dots itself.
 _PARTS = {".points": 3, ".names": 2, ".jsonl": 2, ".room": 2, ".ending": 2}
 _LARGEST_PID = 2**31 - 1
+# By its number, so that points of one metric stay together.
+NAMELESS = "name-lost-%d"
 # What a file that is none of ours, or damaged, is met with. Not OperationalError: that is the database's trouble.
 _ODD = (OSError, ValueError, TypeError, ArithmeticError, RecursionError, sqlite3.IntegrityError,
         sqlite3.InterfaceError, sqlite3.ProgrammingError)  # fmt: skip
@@ -113,6 +116,32 @@ def fold(
     return moved
 
 
+def readable(path: Path) -> Path:
+    """Return the path of a journal; ``DamagedRow`` if its points cannot be read, so that it stays where it is.
+
+    One that has no byte yet, or that is gone meanwhile, has no points to miss.
+    """
+    wrong = path
+    try:
+        with open_regular(path) as stream:
+            header = stream.read(RECORD.size)
+        if path.suffix == ".points" and header.strip(b"\0"):
+            if header != HEADER:
+                raise ValueError("another beginning")
+            wrong = _names_of(path)
+            _read_names(wrong)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedRow(
+            f"journal {path.name}: its points cannot be read",
+            expected="a file that begins as a journal does" if wrong is path else f"a name a line in {wrong.name}",
+            got=str(error)[:120],
+            remedy=f"Both stay as they are in {path.parent}: restore the damaged file from a copy, or delete the run.",
+        ) from None
+    return path
+
+
 def _names_of(path: Path) -> Path:
     return path.with_name(f"{path.name.rsplit('.', 2)[0]}.names")
 
@@ -149,7 +178,21 @@ def _fold_points(connection: sqlite3.Connection, path: Path, run_id: str, final:
 def _insert(connection: sqlite3.Connection, rows: Iterable[Any], run_id: str, path: Path) -> int:
     source = _source(connection, run_id, path.name.removeprefix(f"{run_id}.").partition(".")[0])
     _learn_names(connection, source, _names_of(path))
-    return _add(connection, rows, run_id, source)
+    moved = _add(connection, rows, run_id, source)
+    if moved:
+        _name_the_nameless(connection, source, moved)
+    return moved
+
+
+def _name_the_nameless(connection: sqlite3.Connection, source: int, moved: int) -> None:
+    """Give the last ``moved`` points a name to be found by where theirs is lost: a machine that lost its power may
+    have kept points and not the file of their names, and nothing shows a point without a name."""
+    connection.execute(
+        "INSERT INTO metric_names (source_id, key, name) SELECT DISTINCT ?1, m.key, printf(?2, m.key) FROM metrics m"
+        " WHERE m.rowid > (SELECT MAX(rowid) FROM metrics) - ?3"
+        " AND NOT EXISTS (SELECT 1 FROM metric_names n WHERE n.source_id = ?1 AND n.key = m.key)",
+        (source, NAMELESS, moved),
+    )
 
 
 def _add(connection: sqlite3.Connection, rows: Iterable[Any], run_id: str, source: int) -> int:
@@ -176,17 +219,23 @@ def _source(connection: sqlite3.Connection, run_id: str, process: str) -> int:
 
 
 def _learn_names(connection: sqlite3.Connection, source: int, path: Path) -> None:
-    known = connection.execute("SELECT COUNT(*) FROM metric_names WHERE source_id = ?", (source,)).fetchone()[0]
+    known = {row[0] for row in connection.execute("SELECT key FROM metric_names WHERE source_id = ?", (source,))}
+    new = [(source, key, name) for key, name in _read_names(path, known)]
+    connection.executemany("INSERT INTO metric_names (source_id, key, name) VALUES (?, ?, ?)", new)
+
+
+def _read_names(path: Path, known: Collection[int] = ()) -> list[tuple[int, str]]:
+    """Return the names with their keys, without those that are known: a run may have thousands, and folds often."""
     try:
         # What follows the last line end is the start of a name whose writer was killed; no point has it.
         with open_regular(path) as stream:
             lines = stream.read().split(b"\n")[:-1]
     except FileNotFoundError:
-        lines = []  # the process was killed before its first name, so before its first point
-    new = [(source, key, json.loads(line)) for key, line in enumerate(lines) if key >= known]
-    if not all(isinstance(name, str) for _, _, name in new):
+        return []  # the process was killed before its first name, so before its first point
+    names = [(key, json.loads(line)) for key, line in enumerate(lines) if key not in known]
+    if not all(isinstance(name, str) for _, name in names):
         raise ValueError(f"{path.name} holds what is no name")
-    connection.executemany("INSERT INTO metric_names (source_id, key, name) VALUES (?, ?, ?)", new)
+    return names
 
 
 def _fold_lines(connection: sqlite3.Connection, path: Path, run_id: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from watcherml.store.claims import VERIFIED, backed, count_backed
 from watcherml.store.older import CLAIMED
 from watcherml.store.runs import COUNTED, where, with_counted_peak
-from watcherml.store.sound import all_sound, asked, each, sound
+from watcherml.store.sound import LAST_SECOND, all_sound, asked, each, sound
 
 Row = dict[str, Any]
 # How a list of campaigns can be cut; ``unfinished`` are those without a verdict.
@@ -95,7 +95,7 @@ def projects(connection: sqlite3.Connection, cut: Cut, *, text: str | None = Non
         f"""
 WITH page AS (
     SELECT project, COUNT(*) AS runs, SUM(status = 'running') AS running, SUM(status = 'success') AS success,
-        SUM(status IN ('failed', 'killed')) AS failed, MAX(started_at) AS last_at
+        SUM(status IN ('failed', 'killed')) AS failed, MAX({_sane("started_at")}) AS last_at
     FROM runs {clause} GROUP BY project ORDER BY last_at DESC, project LIMIT :limit OFFSET :offset)
 SELECT page.*,
     (SELECT COUNT(DISTINCT c.run_id) FROM capsules c JOIN runs r USING (run_id)
@@ -105,7 +105,9 @@ FROM page ORDER BY last_at DESC, project""",
         values,
     ).fetchall()
     total = connection.execute(f"SELECT COUNT(DISTINCT project) FROM runs {clause}", values).fetchone()[0]
-    found = all_sound("projects", rows)
+    odd = f"SELECT run_id, project, started_at FROM runs {clause} AND {_sane('started_at')} IS NULL"
+    all_sound("runs", connection.execute(odd, values).fetchall())
+    found = all_sound("projects", [row for row in rows if row["last_at"] is not None])
     for row in found:
         row["verified"] = count_backed(connection, _VERIFIED_OF, (row["project"], VERIFIED))
     return Found(found, int(total))
@@ -138,16 +140,26 @@ def failures(
 def failure_classes(connection: sqlite3.Connection, project: str | None = None) -> list[Row]:
     """Return failure_class, failures, open, projects and last_at of each class, the most frequent first."""
     clauses, values = where(project=project)
+    source = (
+        f"capsules c JOIN runs r USING (run_id) {clauses} {'AND' if clauses else 'WHERE'} r.role = 'user' AND {_LAST}"
+    )
+    sane = f"(typeof(c.failure_class) = 'text' AND {_sane('c.created_at')} IS NOT NULL)"
+    odd = f"SELECT c.run_id, c.failure_class, c.created_at FROM {source} AND NOT {sane}"
+    all_sound("capsules", connection.execute(odd, values).fetchall())
     rows = connection.execute(
         "SELECT c.failure_class, COUNT(*) AS failures, SUM(c.resolved_at IS NULL) AS open,"
-        # A text is more than every number: one damaged time would be that of its class, and no page could show it.
-        " COUNT(DISTINCT r.project) AS projects,"
-        " COALESCE(MAX(CASE typeof(c.created_at) WHEN 'real' THEN c.created_at END), 0) AS last_at"
-        f" FROM capsules c JOIN runs r USING (run_id) {clauses} {'AND' if clauses else 'WHERE'} r.role = 'user'"
-        f" AND {_LAST} GROUP BY 1 ORDER BY 2 DESC, 1",
+        " COUNT(DISTINCT r.project) AS projects, MAX(c.created_at) AS last_at"
+        f" FROM {source} AND {sane} GROUP BY 1 ORDER BY 2 DESC, 1",
         values,
     ).fetchall()
     return [dict(row) for row in rows]
+
+
+def _sane(column: str) -> str:
+    """Return SQL for a time, NULL where it is none: sums of many rows are not spoiled by one that is damaged."""
+    return (
+        f"CASE WHEN typeof({column}) IN ('integer', 'real') AND {column} BETWEEN 0 AND {LAST_SECOND} THEN {column} END"
+    )
 
 
 def campaigns(
@@ -167,8 +179,17 @@ def campaigns(
     )
 
 
-_IMPORTED = "FROM imports i WHERE json_type(i.document, '$.value.verdict') = 'object'"
-_OF_PROJECT = "(:project IS NULL OR json_extract(i.document, '$.value.plan.source.project') = :project)"
+# Only a CASE is sure to look whether it is JSON first: one that is none would end the whole question.
+_IS_JSON = "typeof(i.document) = 'text' AND json_valid(i.document)"
+_IMPORTED = (
+    f"FROM imports i WHERE CASE WHEN {_IS_JSON} THEN json_type(i.document, '$.value.verdict') = 'object' AND"
+    " (:project IS NULL OR json_extract(i.document, '$.value.plan.source.project') = :project) END"
+)
+
+
+def _tell_damaged_imports(connection: sqlite3.Connection) -> None:
+    odd = f"SELECT i.digest, i.document FROM imports i WHERE NOT ({_IS_JSON})"
+    all_sound("imports", connection.execute(odd).fetchall())
 
 
 def imported_campaigns(connection: sqlite3.Connection, cut: Cut, *, project: str | None = None) -> Found:
@@ -186,11 +207,12 @@ SELECT i.campaign_id, json_extract(i.document, '$.value.plan.source.project') AS
     json_array_length(i.document, '$.value.trials') AS trials,
     (SELECT SUM(json_extract(t.value, '$.result.wall_seconds')) FROM json_each(i.document, '$.value.trials') t)
         AS trial_wall_s
-{_IMPORTED} AND {_OF_PROJECT} ORDER BY i.at DESC, i.campaign_id LIMIT :limit OFFSET :offset""",
+{_IMPORTED} ORDER BY i.at DESC, i.campaign_id LIMIT :limit OFFSET :offset""",
         values,
     ).fetchall()
-    total = connection.execute(f"SELECT COUNT(*) {_IMPORTED} AND {_OF_PROJECT}", values).fetchone()[0]
-    return Found([dict(row) for row in rows], int(total))
+    total = connection.execute(f"SELECT COUNT(*) {_IMPORTED}", values).fetchone()[0]
+    _tell_damaged_imports(connection)
+    return Found(all_sound("campaigns", rows), int(total))
 
 
 # What fixed a failure: a mark of a person, a verdict of this store, a claim of another store or of 0.1.
@@ -211,7 +233,8 @@ SELECT * FROM (
         (SELECT c.sentence FROM capsules c WHERE c.run_id = i.run_id AND {_LAST}),
         json_extract(i.document, '$.value.verdict.sentence'), NULL, i.campaign_id,
         json_extract(i.document, '$.value.verdict.candidate_id')
-    FROM imports i WHERE json_extract(i.document, '$.value.verdict.status') = 'verified')"""
+    FROM imports i
+    WHERE CASE WHEN {_IS_JSON} THEN json_extract(i.document, '$.value.verdict.status') = 'verified' END)"""
 
 
 def remedies(
@@ -227,6 +250,7 @@ def remedies(
     rows = connection.execute(f"{_REMEDIES} {clauses} ORDER BY at DESC, run_id LIMIT ? OFFSET ?", (*values, *cut))
     told = each(rows.fetchall(), lambda row: backed(connection, _sound_remedy(dict(row)), "kind"))
     found = [{**row, "changes": _changes(connection, row)} for row in told]
+    _tell_damaged_imports(connection)
     return Found(found, _count(connection, f"({_REMEDIES}) {clauses}", values))
 
 
@@ -246,7 +270,10 @@ def _changes(connection: sqlite3.Connection, row: Row) -> list[Row]:
     plan = "SELECT d.document FROM campaigns k JOIN records d ON d.digest = k.plan_digest WHERE k.campaign_id = ?"
     place = "$.value.proposals"
     if row["kind"] == "imported":
-        plan = "SELECT document FROM imports WHERE campaign_id = ? AND json_type(document, '$.value.plan') = 'object'"
+        plan = (
+            f"SELECT i.document FROM imports i WHERE i.campaign_id = ? AND CASE WHEN {_IS_JSON}"
+            " THEN json_type(i.document, '$.value.plan') = 'object' END"
+        )
         place = "$.value.plan.proposals"
     found = connection.execute(
         f"SELECT json_extract(p.value, '$.changes') FROM ({plan} LIMIT 1) d, json_each(d.document, '{place}') p"

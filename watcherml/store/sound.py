@@ -18,7 +18,7 @@ from watcherml.errors import DamagedRow, InvalidValue
 
 T = TypeVar("T")
 Row = dict[str, Any]
-_LAST_SECOND = 253_402_300_800.0  # of the year 9999
+LAST_SECOND = 253_402_300_800.0  # of the year 9999
 _MOST = 2**63
 _SHOWN_CHARACTERS = 80
 # What stands in a column that SQLite could not take out of a JSON text: no column holds such bytes.
@@ -57,6 +57,7 @@ _SPECS = {
     "artifacts": "run_id path: run_id:text path:text size_bytes:number sha256:text? at:time",
     "metrics": "name at: name:text step:number? at:time value:any",
     "projects": "project: project:text last_at:time",
+    "imports": "digest: digest:text document:object",
 }
 
 
@@ -186,7 +187,7 @@ def _value(kind: str, value: Any) -> Any:
     elif kind == "number":
         good = isinstance(value, (int, float)) and -_MOST < value < _MOST
     elif kind == "time":
-        good = isinstance(value, (int, float)) and 0 <= value < _LAST_SECOND
+        good = isinstance(value, (int, float)) and 0 <= value < LAST_SECOND
     elif kind in ("object", "list"):
         return _decoded(kind, value)
     else:

@@ -106,8 +106,14 @@ class Storage:
     def fold(self, run_id: str) -> None:
         """Bring a run's journal into the database if there is one and the store can be written.
 
-        In any other store, and in one that is full or locked, reading sees the journal through a copy.
+        In any other store, and in one that is full or locked, reading sees the journal through a copy. A journal that
+        cannot be read stays, and is told as a row is that a list leaves out.
         """
+        if any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
+            from watcherml.store import journal
+            from watcherml.store.sound import each
+
+            each(journal.files(self.runs.spool_folder, run_id, ".points", ".jsonl"), journal.readable)
         if self.database.reads_copy or not self.writable:
             return
         if any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
