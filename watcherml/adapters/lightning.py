@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from watcherml.adapters.lightning_news import News
 from watcherml.adapters.recording import Recording, harmless
 from watcherml.errors import InvalidValue, MissingDependency
 from watcherml.recorder.phase import mark
@@ -63,6 +64,7 @@ class WatcherCallback(Base):
         super().__init__()
         self.recording = Recording(project, config, storage)
         self._evaluating = False
+        self._news = News()
 
     @property
     def run(self) -> Run | None:
@@ -74,20 +76,37 @@ class WatcherCallback(Base):
         """Open the run before anything of the fit is built."""
         if stage == "fit":
             self._evaluating = False
+            self._news = News()
             self.recording.open(configuration(trainer, pl_module))
+
+    @harmless
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Note where training goes on from: a checkpoint's step, or 0."""
+        self._news.logged_step = int(trainer.global_step)
 
     @harmless
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Note the step; log where Lightning does, since reading a metric waits for the device."""
         self.recording.step(trainer.global_step, float(trainer.current_epoch))
-        every = max(1, int(trainer.log_every_n_steps or 1))
-        if trainer.global_step % every == 0:
-            self.recording.log(trainer.logged_metrics, trainer.global_step)
+        if self._news.is_due(trainer, pl_module):
+            self.recording.log(self._news.of(trainer.logged_metrics), trainer.global_step)
+
+    @harmless
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Log what the module's own end of an epoch logged: it comes after that of a callback."""
+        self._log_late(trainer)
 
     @harmless
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log what an epoch came to."""
-        self.recording.log(trainer.callback_metrics, trainer.global_step)
+        found = self._news.of(trainer.callback_metrics)
+        self.recording.log(found, trainer.global_step)
+        self._news.ended = (int(trainer.global_step), set(found))
+
+    @harmless
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log what the last epoch came to after ours."""
+        self._log_late(trainer)
 
     @harmless
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
@@ -101,7 +120,12 @@ class WatcherCallback(Base):
         """Log the validation's metrics; those of the sanity check are none."""
         self._evaluating = False
         if not trainer.sanity_checking:
-            self.recording.log(trainer.callback_metrics, trainer.global_step)
+            self.recording.log(self._news.within_epoch(trainer), trainer.global_step)
+
+    @harmless
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log the test's metrics, where the run is a person's that goes on after the fit."""
+        self.recording.log(self._news.of(trainer.callback_metrics), trainer.global_step)
 
     @harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -110,13 +134,26 @@ class WatcherCallback(Base):
             mark(exception, "checkpoint")
         elif self._evaluating:
             mark(exception, "evaluation")
-        self.recording.fail(exception)
+        try:
+            if trainer.world_size == 1:  # reading a metric may be a collective, which the other ranks do not join now
+                self._log_late(trainer)
+        finally:
+            self.recording.fail(exception)
 
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the run as a success."""
         if stage == "fit":
             self.recording.finish()
+            self._news.forget()
+
+    def _log_late(self, trainer: Any) -> None:
+        ended, self._news.ended = self._news.ended, None
+        if ended is not None:
+            step, told = ended
+            # What was told at the end of this epoch and is new again belongs to the next one.
+            late = {name: value for name, value in trainer.callback_metrics.items() if name not in told}
+            self.recording.log(self._news.of(late), step)
 
 
 def configuration(trainer: Any, module: Any = None) -> dict[str, Any]:

@@ -75,10 +75,18 @@ def open_runs() -> list[Run]:
 
 
 def save_capsule(run: recorder.Run, error: BaseException) -> None:
-    """Capture the evidence of a failure and store it with the run."""
-    from watcherml.forensics.capture import capture  # most runs start and end without a failure
+    """Capture the evidence of a failure and store it with the run.
 
-    add_capsule(run, capture(run, error, _history[-1] if _history else None))
+    What only echoes another rank's failure is noted with it, and takes the place of no cause.
+    """
+    from watcherml.forensics import peers  # most runs start and end without a failure
+    from watcherml.forensics.capture import capture
+
+    capsule = capture(run, error, _history[-1] if _history else None)
+    if peers.has_cause_on_record(run, capsule):
+        peers.note_echo(run, capsule)
+    else:
+        add_capsule(run, capsule)
 
 
 def add_capsule(run: recorder.Run, capsule: Capsule) -> None:
