@@ -124,3 +124,34 @@ def host_data(device):
     optimizer = sgd(model)
     for x, y in device.batches(data):
         step(model, optimizer, x, y)
+
+
+def kept_exception(device):
+    """An attempt that failed is still held by its exception, while the next one trains beside it."""
+
+    def attempt():
+        model = network(**WIDE)
+        raise ValueError(len(list(model.parameters())))
+
+    try:
+        attempt()
+    except ValueError as error:
+        held = error
+    optimizer = sgd(model := network())
+    for x, y in device.batches([*batches(device, 3, rows=16), *batches(device, 1, rows=1400)]):
+        step(model, optimizer, x, y)
+    return held
+
+
+def model_in_a_closure(device):
+    """An earlier model is held by the function that scored with it."""
+    earlier = network(**WIDE)
+
+    def score(x):
+        return earlier(x)
+
+    model = network()
+    optimizer = sgd(model)
+    for x, y in device.batches([*batches(device, 3, rows=16), *batches(device, 1, rows=1400)]):
+        step(model, optimizer, x, y)
+    return score

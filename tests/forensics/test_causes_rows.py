@@ -1,5 +1,7 @@
 """Each row of the table of causes: one case in which it suffices, contributes, is excluded, is unknown."""
 
+from dataclasses import replace
+
 import pytest
 from cause_vectors import MIB, changed, judged, static, steps, vector
 
@@ -218,3 +220,25 @@ def test_the_edges_of_a_row(cause, case, judgement):
 def test_without_the_request_no_pool_suffices(cause):
     made = changed(vector(**ROWS[cause][0]), requested=None)
     assert judged(made, cause) != "sufficient"
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        ({"parameters": 21.0}, "The model itself takes 21.00 GiB"),
+        (
+            {"parameters": 6.0, "gradients": 6.0, "optimizer": 9.0},
+            "The model with gradients and optimizer state takes 21.00",
+        ),
+    ],
+)
+def test_gradients_and_state_are_not_called_the_model_itself(held, words):
+    found = diagnose(vector(static=static(**held)))
+    sentence = next(one.sentence for one in found.contributing if one.id == "C12")
+    assert sentence.startswith(words)
+
+
+def test_several_models_are_not_called_one():
+    several = replace(static(parameters=6.0, gradients=6.0, optimizer=9.0), models=2)
+    sentence = next(one.sentence for one in diagnose(vector(static=several)).contributing if one.id == "C12")
+    assert sentence.startswith("2 models with gradients and optimizer state take 21.00 GiB")

@@ -31,6 +31,7 @@ def fail(storage, program, budget):
 # Program, budget in MiB, how the action begins, what it and the sentence must say, and what neither may, and
 # whether the step's own tensors may be listed as a cause.
 SMALLER = "make the step smaller"
+NONE_HELPS = "no smaller step helps"
 CASES = [
     ("averaged_copy_first_backward", 10.5, "let go of those of the 2 models", "no smaller step helps", SMALLER, False),
     ("models_in_a_list", 10.5, "let go of those of the 2 models", "no smaller step helps", SMALLER, True),
@@ -42,6 +43,15 @@ CASES = [
     ("data_on_the_device", 11.2, "move what is kept from step to step", "to the CPU", "no smaller step", True),
     ("inference_with_gradients", 12, "if this is no training, run it under torch.no_grad()", "else ", "no small", True),
     ("generation", 8, "use a smaller evaluation batch, and see what is kept", "", "micro-batch", False),
+    (
+        "kept_exception",
+        6,
+        "find what holds the rest (an earlier model, a kept exc",
+        "no model or optimizer found",
+        NONE_HELPS,
+        True,
+    ),
+    ("model_in_a_closure", 6, "let go of those of the 2 models", SMALLER, NONE_HELPS, True),
     ("host_data", 24, SMALLER, "", "move what is kept", True),
 ]
 
@@ -56,6 +66,13 @@ def test_the_action_names_what_fills_the_device(storage, program, budget, begin,
     shown = without_next(capsule.headline, capsule)
     assert "Next" not in shown and found.action not in shown  # it stands once, below
     assert next_step(capsule).count(found.action) == 1
+
+
+def test_memory_of_an_earlier_attempt_is_not_excluded_because_the_run_began_before_it(storage):
+    found = fail(storage, "kept_exception", 6).diagnosis
+    left = next(one for one in found.unknown if one.id == "C5")
+    assert left.bytes is not None and left.bytes >= 3 * MIB and "belong to no model" in left.sentence, found.to_data()
+    assert "C5" in {one.id for one in fail(storage, "model_in_a_closure", 6).diagnosis.excluded}  # it was found
 
 
 FULL = {"phase": "backward", "step": 0, "foreign": 0.0, "own_other": 0.5, "gc_freed": 0.0}

@@ -4,6 +4,7 @@ import html
 
 import pytest
 
+from watcherml.protocol.verdict import Check
 from watcherml.report import glossary
 from watcherml.report.after import next_step
 from watcherml.report.html import html_verdict
@@ -39,3 +40,23 @@ def test_nothing_to_do_is_said_of_what_is_verified_said_already_or_not_of_this_s
 def test_a_configuration_without_a_known_setting_is_told_which_to_add(make):
     step = next_step(unverified(make, "no_supported_intervention"), make.plan(offered=()), "on_record")
     assert "batch_size with gradient_accumulation_steps" in step
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "observed", "outcome"),
+    [
+        ("no_eligible_candidate", "full batch-8: progress.metric", "not measured", "missing"),
+        ("no_candidate_passed_probe", "probe batch-8: outcome", "contract_error", "fail"),
+    ],
+)
+def test_a_function_that_returns_no_metrics_is_told_which_to_return(make, code, name, observed, outcome):
+    plan = make.plan()
+    verdict = make.verdict(
+        status="not_recovered", reason_code=code, checks=(Check(name, "completed", observed, outcome),)
+    )
+    step = next_step(verdict, plan, "on_record")
+    assert "have the function return" in step and f'"{plan.contract.progress_metric}": ...' in step
+    passed = make.verdict(
+        status="not_recovered", reason_code=code, checks=(Check("full batch-8: peak", "less", "more", "fail"),)
+    )
+    assert "have the function return" not in next_step(passed, plan, "on_record")

@@ -25,6 +25,11 @@ FILES = {
     "syntax.py": "def train(config, max_steps:",
     "exits.py": "import os; os._exit(3)",
     "slow.py": "import time; time.sleep(60)",
+    "quits.py": "import sys\nsys.exit(0)",
+    "parses.py": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.parse_args()",
+    "reads.py": "import helper\nopen('nothing.csv')",
+    "lays.py": "import inner_package.part\ndef train(config, max_steps): ...",
+    "keywords.py": "def train(**options): ...",
     "noisy.py": "print('{\"parameters\": []}')\ndef train(config, max_steps): ...",
 }
 
@@ -59,9 +64,6 @@ def test_these_are_fine_too(project, target):
         ("klass:train", "top-level function"),
         ("asyn:train", "async"),
         ("gen:train", "async or generator"),
-        ("broken:train", "no_such_package_here"),
-        ("syntax:train", "SyntaxError"),
-        ("exits:train", "exit code 3"),
         ("nowhere:train", "importable module nowhere"),
         ("good:fit", "Functions there: train"),
     ],
@@ -70,6 +72,31 @@ def test_what_cannot_serve_is_refused_with_the_reason(project, target, word):
     with pytest.raises(InvalidEntrypoint) as refused:
         validate_entrypoint(target, project)
     assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "got", "remedy"),
+    [
+        ("broken:train", "No module named 'no_such_package_here' (at broken.py, line 1)", "Install it for "),
+        ("syntax:train", "SyntaxError: '(' was never closed (at syntax.py, line 1)", "Mend that line."),
+        ("quits:train", "sys.exit(0) while it was imported (at quits.py, line 2)", "__main__"),
+        ("parses:train", "sys.exit(2) while it was imported (at parses.py, line 4)", "__main__"),
+        ("reads:train", "No such file or directory: 'nothing.csv' (at reads.py, line 2)", "--working-directory"),
+        ("lays:train", "No module named 'inner_package' (at lays.py, line 1)", "inner_package is in the folder src"),
+        ("exits:train", "exit code 3", "import watcherml, exits"),
+        ("inner_package.part:train", "none of that name", "inner_package is in the folder src"),
+        ("keywords:train", "(**options)", "def train(config, max_steps=None)"),
+    ],
+)
+def test_a_refusal_names_the_error_its_line_and_the_remedy_and_shows_no_traceback(project, target, got, remedy):
+    package = project / "src" / "inner_package"
+    package.mkdir(parents=True)
+    (package / "part.py").write_text("def train(config, max_steps): ...")
+    with pytest.raises(InvalidEntrypoint) as refused:
+        validate_entrypoint(target, project)
+    assert got in refused.value.got
+    assert remedy in refused.value.remedy
+    assert "Traceback" not in str(refused.value) and "check_entrypoint.py" not in str(refused.value)
 
 
 def test_a_module_that_does_not_finish_importing_is_refused(project):

@@ -64,7 +64,7 @@ TABLE = {
     "returns:shifting": ("completed", "after 3 steps (claimed)"),
     "returns:name_in_disguise": ("completed", "after 50 steps"),
     "returns:config_is_spoilt": ("counts", "after 50 steps"),
-    "returns:AsClass": ("contract_error", "expected a top-level function; got type"),
+    "returns:AsClass": ("contract_error", "expected a top-level function; got the class AsClass"),
     "returns:as_coroutine": ("contract_error", "got an async or generator function"),
     "returns:as_generator": ("contract_error", "got an async or generator function"),
     "returns:dict": ("contract_error", "no such name"),

@@ -16,7 +16,8 @@ _SAME = (
 )
 _STEPS = {
     "source_failure_not_reproduced": "see that the function takes its values from config, makes all that the failed run"
-    " had on the device, and resumes from no checkpoint; what only the notebook held is not there in a fresh process",
+    " had on the device, and resumes from no checkpoint; what only the failed process held is not there in a fresh one;"
+    " an out of memory that the function catches itself looks like a success",
     "control_failed_differently": f"{_SAME}; a checkpoint that the function resumes from is state of an earlier run:"
     " have it start afresh and save where watcherml.output_directory(...) says",
     "control_missing": f"{_AGAIN} with its control trial",
@@ -55,5 +56,23 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
         return f"Next: {_NO_CONTROL}."
     if verdict.reason_code == "needs_approval" and not plan.proposals and plan.withheld:
         return f"Next: {_AGAIN} {how_to_permit(plan)}, and approve a proposal."
+    if verdict.reason_code in ("no_eligible_candidate", "no_candidate_passed_probe") and _returns_wrong(verdict, plan):
+        contract = plan.contract
+        names = [contract.progress_metric, *(one.name for one in contract.verification.metric_guards)]
+        return (
+            "Next: have the function return its metrics, {"
+            + ", ".join(f'"{one}": ...' for one in names)
+            + "}, as numbers."
+        )
     step = _STEPS.get(verdict.reason_code, "")
     return f"Next: {step}." if step else ""
+
+
+def _returns_wrong(verdict: Verdict, plan: RecoveryPlan) -> bool:
+    """Tell whether trials came to their end, and failed for what the function returned and for nothing else."""
+    names = [f"metric.{one.name}" for one in plan.contract.verification.metric_guards]
+    ends = ("progress.metric", *names)
+    missing = [one for one in verdict.checks if one.outcome == "missing"]
+    if verdict.reason_code == "no_candidate_passed_probe":
+        return any(one.name.endswith("outcome") and one.observed == "contract_error" for one in verdict.checks)
+    return bool(missing) and all(one.name.endswith(ends) for one in missing)

@@ -59,8 +59,8 @@ def check_entrypoint(
 ) -> EntrypointCheck:
     """Import the entrypoint in a fresh process and return what was found.
 
-    Raises ``InvalidEntrypoint`` with the child's reason (and the end of its traceback), or if it takes longer
-    than ``timeout_seconds``.
+    Raises ``InvalidEntrypoint`` with the child's reason (what importing raised, and at which line), or if it takes
+    longer than ``timeout_seconds``.
     """
     root = resolved_root(project_root)
     if not root.is_dir():
@@ -72,13 +72,25 @@ def check_entrypoint(
         done = _run_child(order, folder, python, timeout_seconds)
         found = _read(out)
         if found is None:
-            tail = done.stderr.decode("utf-8", "replace")[-_TAIL:].strip()
-            raise InvalidEntrypoint("entrypoint", expected=f"{entrypoint.target} to import in a fresh process",
-                                    got=f"exit code {done.returncode}", remedy=tail)  # fmt: skip
+            raise _died(entrypoint, done, python)
     if "error" in found:
         raise InvalidEntrypoint(found["error"], expected=found["expected"], got=found["got"], remedy=found["remedy"])
     return EntrypointCheck(entrypoint, tuple(found["parameters"]), CodeIdentity(found["files"]), found["packages"],
                            found["torch"])  # fmt: skip
+
+
+def _died(
+    entrypoint: TrainingEntrypoint, done: subprocess.CompletedProcess[bytes], python: str | None
+) -> InvalidEntrypoint:
+    """Return the refusal for a child that ended without an answer, with the end of what it said."""
+    said = done.stderr.decode("utf-8", "replace")[-_TAIL:].strip().splitlines()
+    return InvalidEntrypoint(
+        "entrypoint",
+        expected=f"{entrypoint.target} to import in a fresh process",
+        got=f"exit code {done.returncode}" + (f": {said[-1].strip()}" if said else ""),
+        remedy=f"See what `{python or sys.executable} -c 'import watcherml, {entrypoint.module}'` says: neither of the "
+        "two may end the process.",
+    )
 
 
 def _run_child(
@@ -153,12 +165,19 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _child(order: dict[str, Any]) -> dict[str, Any]:
     from watcherml.recorder import environment
     from watcherml.trials import loading
+    from watcherml.trials.cannot_import import cannot_import
 
     root = Path(order["project_root"])
     try:
         loading.arrange(root, order["working_directory"])
         entrypoint = TrainingEntrypoint(order["target"], order["working_directory"])
-        parameters = loading.check_signature(loading.load(entrypoint), order["require_max_steps"])
+        try:
+            function = loading.load(entrypoint)
+        except WatcherError:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the module's own, told to whoever has to mend it
+            raise cannot_import(entrypoint.module, error, root) from None
+        parameters = loading.check_signature(function, order["require_max_steps"])
         files = loading.code_files(root)
         if not files:
             raise InvalidEntrypoint(

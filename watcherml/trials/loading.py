@@ -19,6 +19,7 @@ from typing import Any
 import watcherml
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.errors import InvalidEntrypoint
+from watcherml.trials.cannot_import import where_instead
 
 _INSTALLED = ("site-packages", "dist-packages")
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
@@ -32,6 +33,7 @@ _LOADERS = (
     (importlib.machinery.SourcelessFileLoader, "get_data"),
     (importlib.machinery.ExtensionFileLoader, "create_module"),
 )
+_WRAP = "Write a function of the module around it: def train(config, max_steps=None): ... return metrics."
 
 
 def arrange(project_root: Path, working_directory: str) -> None:
@@ -66,7 +68,8 @@ def load(entrypoint: TrainingEntrypoint) -> Callable[..., Any]:
             "entrypoint",
             expected=f"an importable module {entrypoint.module}",
             got="none of that name",
-            remedy=f"Looked in {Path.cwd()} and the project root; set project_root or working_directory.",
+            remedy=f"Looked in {Path.cwd()} and the project root; "
+            + (where_instead(entrypoint.module, Path.cwd()) or "set project_root or working_directory."),
         ) from None
     function = getattr(module, entrypoint.function, None)
     if function is None:
@@ -81,26 +84,26 @@ def load(entrypoint: TrainingEntrypoint) -> Callable[..., Any]:
 def check_callable(function: Any) -> Callable[..., Any]:
     """Return a top-level plain function; ``InvalidEntrypoint`` for anything that a fresh process cannot repeat."""
     if not inspect.isfunction(function):
-        _refuse("a top-level function", type(function).__name__)
+        _refuse("a top-level function", _kind(function), _WRAP)
     if function.__name__ == "<lambda>" or "<locals>" in function.__qualname__:
-        _refuse("a named top-level function", function.__qualname__)
+        remedy = _WRAP if function.__name__ == "<lambda>" else f"{_WRAP} A decorator keeps it with functools.wraps."
+        _refuse("a named top-level function", function.__qualname__, remedy)
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        _refuse("a function that returns its metrics", "an async or generator function")
+        _refuse("a function that returns its metrics", "an async or generator function", _WRAP)
     return function  # type: ignore[no-any-return]
 
 
 def check_signature(function: Callable[..., Any], require_max_steps: bool) -> tuple[str, ...]:
     """Return the parameter names; ``InvalidEntrypoint`` unless it can be called with ``config`` and ``max_steps``."""
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    parameters = signature.parameters
     names = tuple(parameters)
     wanted = ("config", "max_steps") if require_max_steps else ("config",)
     keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     for name in wanted:
         if name not in parameters or parameters[name].kind not in keyword:
             purpose = " A probe is bounded by max_steps." if name == "max_steps" else ""
-            _refuse(
-                f"a parameter named {name}", f"({', '.join(names)})", f"def train(config, max_steps=None): ...{purpose}"
-            )
+            _refuse(f"a parameter named {name}", str(signature), f"def train(config, max_steps=None): ...{purpose}")
     for name, parameter in parameters.items():
         variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         if name not in ("config", "max_steps") and not variable and parameter.default is inspect.Parameter.empty:
@@ -234,6 +237,12 @@ def _is_brought(path: Path) -> bool:
 @functools.lru_cache(maxsize=1_024)
 def _holds_packages(folder: Path) -> bool:
     return next(folder.glob("*.dist-info"), None) is not None
+
+
+def _kind(value: Any) -> str:
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}" if callable(value) else f"a value of type {type(value).__name__}"
 
 
 def _refuse(expected: str, got: str, remedy: str = "") -> None:

@@ -18,6 +18,17 @@ def lasting(vector: Vector) -> int | None:
     return own if gone is None else max(own, (between_steps(vector) or 0) - gone)
 
 
+def unowned(vector: Vector) -> int | None:
+    """Return the bytes that lay there after the last step too and belong to nothing that was found to last.
+
+    None where no reading after a step, no model, or no optimizer's state was found: then they may be its state.
+    """
+    stays, own = lasting(vector), vector.static.everything
+    if own is None or stays is None or vector.static.optimizer is None or not vector.history.allocated:
+        return None
+    return max(0, stays - own)
+
+
 def least(vector: Vector) -> int | None:
     """Return the bytes that training takes with no step at all: what is there, and what the first step still makes."""
     own, more = vector.static.all_models, vector.static.to_come

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from watcherml.forensics.causes.lasting import unowned
 from watcherml.forensics.causes.thresholds import MIB
-from watcherml.forensics.causes.vector import Vector
+from watcherml.forensics.causes.vector import AT_WORK, Vector
 from watcherml.forensics.causes.weigh import Finding, excluded, pool, unknown, weigh
 from watcherml.forensics.text import amount
 
@@ -44,6 +45,11 @@ def _left_over(vector: Vector) -> Finding:
     size = max(0, (start if vector.allocated is None else min(start, vector.allocated)) - (own or 0))
     holds: bool | None = None
     models, small = vector.static.models or 0, weigh(vector, size) == "small"
+    more = unowned(vector) or 0
+    if small and vector.phase in (*AT_WORK, "optimizer") and weigh(vector, more) == "enough":
+        # The run began before it: an earlier model of the same run that a closure or a kept exception still holds.
+        words = f"{amount(more)} stay from step to step and belong to no model or optimizer that was found"
+        return unknown("C5", f"{words}; not measured: what holds them.", more)
     if models > 1 and small and not vector.step and weigh(vector, start) != "small":
         words = f"{amount(start)} were there when the run began; not measured: which of {models} models are this run's."
         return unknown("C5", words, start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watcherml.forensics.causes.lasting import frees_too_little, lasting, least, never_fits
+from watcherml.forensics.causes.lasting import frees_too_little, lasting, least, never_fits, unowned
 from watcherml.forensics.causes.table import ROWS
 from watcherml.forensics.causes.vector import Vector
 from watcherml.forensics.causes.weigh import Finding, upper
@@ -24,9 +24,11 @@ _LOOK = {
 }
 _LOAD_LESS = "load the model in a smaller type, keep part of it elsewhere, or let go of a copy"
 _MOVE = "move what is kept from step to step (data, copies of weights, outputs) to the CPU"
+_FIND = "find what holds the rest (an earlier model, a kept exception or output, data, a cache)"
 _STATE = "use an optimizer with smaller state or a shorter history"
 _SHRINK = ("C1", "C3", "C13", "C14", "C15b", "C17", "C20", "C21")  # their remedies make the step smaller
 _MUCH = 0.25  # of what lies there for good: worth naming
+_MOST = 0.5  # of what is held
 _MARK = "mark the part with watcherml.phase(...)"
 
 
@@ -71,8 +73,12 @@ def _remedy(vector: Vector, cause_id: str) -> str:
         return _make_room(vector)
     if cause_id == "C21" and short is not None and (static.kept or 0) >= max(1, short.high):
         return f"{_MOVE}, or {remedy}"
+    if cause_id == "C21" and _strange(vector):
+        return f"{_FIND}, or {remedy}"
     if cause_id == "C21" and vector.grad_enabled and vector.module_training is False:
         return f"{_NO_TRAINING}; else {remedy}"
+    if cause_id == "C21" and (static.models or 0) > 1 and _mostly_models(vector):
+        return f"{_let_go(static.models)}, or {remedy}"
     if cause_id in ("C15", "C15b") and (static.models or 0) > 1:
         return f"{remedy}, or {_let_go(static.models)}"
     return remedy
@@ -126,8 +132,24 @@ def _capacity(vector: Vector, sufficient: list[Finding]) -> str:
     return f"{text}. Next: {_next(vector)}."
 
 
+def _mostly_models(vector: Vector) -> bool:
+    """Tell whether models with all that is theirs take most of what is held, and more than was missing."""
+    own, short = vector.static.everything or 0, vector.missing
+    return short is not None and own >= max(1, short.high) and own >= _MOST * (vector.allocated or 0)
+
+
+def _strange(vector: Vector) -> int:
+    """Return the bytes that stay and that nothing found explains, where they are much and were enough; else 0."""
+    more, short = unowned(vector) or 0, vector.missing
+    enough = vector.at_work and short is not None and more >= max(1, short.high)
+    return more if enough and more >= _MUCH * (vector.allocated or 0) else 0
+
+
 def _held(vector: Vector) -> str:
     figures = f"({amount(vector.allocated)} of {amount(vector.limit)})"
+    if _strange(vector):
+        more = f"{amount(_strange(vector))} of them stay from step to step and belong to no model or optimizer found"
+        figures = f"({amount(vector.allocated)} of {amount(vector.limit)}; {more})"
     full = vector.allocated is None or vector.limit is None or vector.allocated >= _FULL * vector.limit
     if full or vector.requested is None:
         return f"the device was full of this training's own tensors {figures}"

@@ -116,7 +116,7 @@ def _static(vector: Vector) -> Finding:
             return excluded("C12", "Whole steps were completed with this model.")
         return unknown("C12", "Not measured: the bytes of the model, or what torch could have.")
     share = size / max(limit, 1)
-    words = f"the model itself takes {amount(size)}, {100 * share:.0f} % of what torch could have"
+    words = f"{_what(vector, size)} {amount(size)}, {100 * share:.0f} % of what torch could have"
     if share < STATIC_SHARE:
         if vector.phase == "load":
             return pool(vector, "C12", size, holds=False, lacking="", held=words, otherwise="contributing",
@@ -131,6 +131,15 @@ def _static(vector: Vector) -> Finding:
     lacking = "whether an earlier model is still there"
     return pool(vector, "C12", size, holds=holds, held=words, lacking=lacking, against=against,
                 otherwise="contributing")  # fmt: skip
+
+
+def _what(vector: Vector, size: int) -> str:
+    """Return whose bytes they are: gradients and state are no part of a model itself, and there may be several."""
+    static = vector.static
+    several = f"{static.models} models" if (static.models or 0) > 1 else "the model"
+    if size != static.total or size == (static.parameters or 0) + (static.buffers or 0):
+        return f"{several} take" if several != "the model" else "the model itself takes"
+    return f"{several} with gradients and optimizer state take{'' if several != 'the model' else 's'}"
 
 
 def _model_bytes(vector: Vector) -> int | None:

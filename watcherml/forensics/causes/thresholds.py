@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-RULES_VERSION = 6
+RULES_VERSION = 7
 
 MIB, GIB = 2**20, 2**30
 
