@@ -36,14 +36,21 @@ def boot_id() -> str:
     except OSError:
         import psutil
 
-        return f"boot-{int(psutil.boot_time())}"
+        try:
+            return f"boot-{int(psutil.boot_time())}"
+        except Exception:  # noqa: BLE001 - what psutil meets where there is no /proc; a run must be on record there too
+            return "boot-unknown"
 
 
 def this_process() -> ProcessId:
-    """Return the identity of the calling process."""
+    """Return the identity of the calling process; ``started`` is 0 where the system does not tell it."""
     import psutil
 
-    return ProcessId(os.getpid(), round(psutil.Process().create_time(), 2), boot_id())
+    try:
+        started = round(psutil.Process().create_time(), 2)
+    except Exception:  # noqa: BLE001 - no /proc, or one that may not be read
+        started = 0.0
+    return ProcessId(os.getpid(), started, boot_id())
 
 
 def is_alive(process: ProcessId) -> bool:
@@ -54,8 +61,14 @@ def is_alive(process: ProcessId) -> bool:
         return False
     try:
         found = psutil.Process(process.pid)
+        if found.status() == psutil.STATUS_ZOMBIE:
+            return False
         # Two readers of the start time may round differently; a recycled pid is further off than this.
-        return abs(found.create_time() - process.started) < 1.0 and found.status() != psutil.STATUS_ZOMBIE
+        return not process.started or abs(found.create_time() - process.started) < 1.0
+    except psutil.ZombieProcess:
+        return False
+    except psutil.NoSuchProcess:
+        return _is_hidden(process.pid)
     except psutil.Error:
         return False
 
@@ -66,10 +79,25 @@ def pid_runs(pid: int) -> bool:
 
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+    except psutil.ZombieProcess:
         return False
+    except psutil.NoSuchProcess:
+        return _is_hidden(pid)
     except psutil.Error:
         return True
+
+
+def _is_hidden(pid: int) -> bool:
+    """Tell whether a process runs that psutil does not see: without /proc, or behind its ``hidepid``."""
+    if os.name != "posix":  # elsewhere the call would end the process
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # somebody else's
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def become_subreaper() -> bool:

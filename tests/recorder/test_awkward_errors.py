@@ -1,5 +1,6 @@
 """What the user's own values do while they are recorded: texts of megabytes, and exceptions that have no text."""
 
+import builtins
 import time
 
 import pytest
@@ -39,6 +40,33 @@ def test_an_exception_whose_text_raises_is_what_the_user_sees(storage, reason, b
         assert row["facts"]["failure"] == {"type": "Leaves", "message": "it cannot be put in words"}
     else:
         assert storage.get_capsule(run.run_id)["failure"]["exception_type"].endswith("Leaves")
+
+
+def _leave(self, *_):
+    raise SystemExit(9)
+
+
+# What a class may answer for itself; asking it for any of these ends the program.
+LEAVING = ["__cause__", "exceptions", "__getattribute__"]
+OTHERS = ["__context__", "__suppress_context__", "__traceback__", "__notes__", "simulated", "code"]
+
+
+@pytest.mark.parametrize("name", [*LEAVING, *(pytest.param(one, marks=pytest.mark.long) for one in OTHERS)])
+def test_an_exception_that_leaves_when_it_is_looked_at_is_what_the_user_sees(storage, name):
+    group = getattr(builtins, "ExceptionGroup", Exception)  # from Python 3.11 on
+    base = {"exceptions": group, "code": SystemExit}.get(name, Exception)
+    made = type("Trap", (base,), {name: _leave if name == "__getattribute__" else property(_leave)})
+    error = made("CUDA out of memory", [ValueError()]) if base not in (Exception, SystemExit) else made("CUDA error")
+    run = watcherml.Run("demo", {}, storage, quiet=True)
+    caught = None
+    try:
+        with run:
+            raise error
+    except BaseException as found:
+        caught = found
+    assert caught is error and run.problems == []
+    assert storage.get_run(run.run_id)["status"] == "failed"
+    assert storage.get_capsule(run.run_id)["failure"]["exception_type"].endswith("Trap")
 
 
 @pytest.mark.parametrize("reason", [SystemExit(3), KeyboardInterrupt()], ids=repr)

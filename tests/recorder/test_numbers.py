@@ -94,3 +94,43 @@ def test_exact_numbers_are_metrics_and_steps(storage):
             run.log_metric("a", 1.0, step=Fraction(1, 2))
     points = [(point["name"], point["value"], point["step"]) for point in storage.get_metrics(run.run_id)]
     assert points == [("a", 0.125, 7), ("b", 0.25, 7)]
+
+
+class Unspeakable:
+    def __repr__(self):
+        raise RuntimeError("hostile")
+
+
+class Answering:
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+class Unfloatable(float):
+    def __float__(self):
+        raise RuntimeError("hostile")
+
+
+class Unhashable(str):
+    def __hash__(self):
+        raise RuntimeError("hostile")
+
+
+@pytest.mark.parametrize("wrong", [Unspeakable(), Answering(), Unfloatable(1)], ids=lambda one: type(one).__name__)
+def test_an_argument_that_raises_when_it_is_looked_at_is_told_by_its_field(storage, wrong):
+    with watcherml.Run("demo", {}, storage, quiet=True) as run:
+        for field, call in (
+            ("metric 'x'", lambda: run.log_metric("x", wrong)),
+            ("step", lambda: run.log_metric("x", 1.0, wrong)),
+            ("metric name", lambda: run.log_metric(wrong, 1.0)),
+        ):
+            with pytest.raises(InvalidValue, match=field):
+                call()
+        run.log_metric(Unhashable("loss"), 0.5)
+    assert run.problems == [] and run.last_metrics == {"loss": 0.5}
+
+
+def test_a_masked_value_is_no_zero():
+    with pytest.raises(InvalidValue, match="it is masked"):
+        as_number(numpy.ma.masked, "metric 'loss'")
+    assert as_number(numpy.ma.array(3.0), "metric 'loss'") == 3.0

@@ -19,7 +19,7 @@ WORD, RANDOM = "swordfish", A + B
 
 HIDE_WORDS = words_of(
     "password passwd pwd pw secret mysecret MYSECRET mypassword DBPASSWORD dbpw db_pw rootpw root_pw sudo_pw dbpass"
-    " user_pass smtp_pass passphrase passwort kennwort mot_de_passe contrasena"
+    " user_pass smtp_pass passphrase passwort kennwort mot_de_passe contrasena contraseña CONTRASEÑA"
     " old_password password_old password_old_2 PASSWORD_PROD prod_password_1 password1 PASSWORD_2024 password_db"
     " passwd_root secret_dev_v2 client_secret_v2 dbPassword password-main SecretString"
     " api_key api_key_2 apikey2 apiKey x-api-key APIKEY encryptionkey encryption_key secretkey secret_key_base ssh_key"
@@ -30,7 +30,7 @@ HIDE_WORDS = words_of(
 HIDE_KEYS = words_of(
     "token token2 token_value tokens auth authorization credential key keys tok user_token input_token mask_token"
     " my_token session_id sessionid csrf hmac salt sas signature bearer webhook secret_id secret_text cookie"
-    " root_key shared_key conv_pw has_password num_secrets"
+    " creds gcp_creds root_key shared_key conv_pw has_password num_secrets"
 )
 HIDE_NOTHING = words_of(
     "token_embedding key_padding_mask password_field_size secret_santa_dataset tokenizer max_new_tokens_name"

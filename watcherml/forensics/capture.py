@@ -12,7 +12,7 @@ from watcherml.forensics.capsule import Capsule, Completeness, Diagnosis, Failur
 from watcherml.forensics.causes.diagnose import citing, diagnose, not_memory
 from watcherml.forensics.classify import Classification, classify_exception
 from watcherml.forensics.evidence import NAMES, Evidence, missing, present
-from watcherml.forensics.matching import ask
+from watcherml.forensics.matching import ask, real
 from watcherml.forensics.measured import Measured, measure, training_facts
 from watcherml.forensics.modules import batch_norm_modules
 from watcherml.forensics.oom_message import OomMessage, parse
@@ -81,8 +81,8 @@ def _traceback(error: BaseException) -> str:
     # Cut before secrets are looked for, which takes its time in megabytes, and again after.
     try:
         text = "".join(traceback.format_exception(error))[-2 * _MOST_TEXT :]
-    except Exception:  # noqa: BLE001 - a class that does not tell its name; its frames and its words are left
-        told = "".join(traceback.format_tb(error.__traceback__))
+    except BaseException:  # noqa: BLE001 - a class with code of its own in the way; its frames and its words are left
+        told = "".join(traceback.format_tb(real(error, "__traceback__")))
         text = f"Traceback (most recent call last):\n{told}{_type_name(error)}: {exception_text(error)}\n"[
             -2 * _MOST_TEXT :
         ]
@@ -265,7 +265,7 @@ def _without_path(dataset: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _attribute(error: BaseException, name: str) -> int | None:
-    value = getattr(error, name, None)
+    value = ask(error, name)
     return value if type(value) is int and value >= 0 else None
 
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Annotated, ClassVar
 
 from watcherml.forensics.embedded import Link, Told, read_traceback, split_message
-from watcherml.forensics.matching import FailureClass, Match, ask, clean, first_match, type_names
+from watcherml.forensics.matching import FailureClass, Match, ask, clean, first_match, real, type_names
 from watcherml.forensics.oom_message import SIMULATED_LABEL
 from watcherml.forensics.rules import RULES, RULES_VERSION, SIMULATED
 from watcherml.recorder.life import name_of
@@ -130,10 +130,10 @@ def _links(exc: BaseException, seen: set[int], depth: int) -> Iterator[Linked]:
     while current is not None and id(current) not in seen and len(chain) < MAX_CHAIN and len(seen) < MAX_EXCEPTIONS:
         seen.add(id(current))
         chain.append((current, link))
-        if current.__cause__ is not None:
-            current, link = current.__cause__, "cause"
+        if (cause := real(current, "__cause__")) is not None:
+            current, link = cause, "cause"
         else:
-            current, link = (None if current.__suppress_context__ else current.__context__), "context"
+            current, link = None if real(current, "__suppress_context__") else real(current, "__context__"), "context"
     for one, outward in reversed(chain):
         yield _judge_exception(one, seen, depth), outward
 
@@ -149,7 +149,7 @@ def _judge_exception(exc: BaseException, seen: set[int], depth: int) -> Match | 
     bases = tuple(
         _type_name(base) for base in type.__dict__["__mro__"].__get__(type(exc)) if issubclass(base, BaseException)
     )
-    own = _judge((name, *bases), message, _frames(exc.__traceback__))
+    own = _judge((name, *bases), message, _frames(real(exc, "__traceback__")))
     return own or _judge_notes(exc, name)
 
 

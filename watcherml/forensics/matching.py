@@ -176,5 +176,10 @@ def ask(owner: object, name: str) -> Any:
     """Return an attribute of an object that is not ours, or ``None``; a property of its own may do anything."""
     try:
         return getattr(owner, name, None)
-    except Exception:  # noqa: BLE001 - whatever a foreign property raises, it has no answer
+    except BaseException:  # noqa: BLE001 - whatever a foreign property raises, an exit included, it has no answer
         return None
+
+
+def real(error: BaseException, name: str) -> Any:
+    """Return what every exception has, such as ``__cause__``; a class of its own may answer for it with anything."""
+    return BaseException.__dict__[name].__get__(error)

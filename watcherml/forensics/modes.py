@@ -14,6 +14,7 @@ import sys
 from types import FrameType
 from typing import Any
 
+from watcherml.forensics.matching import ask
 from watcherml.forensics.origin import names_of
 
 _SWITCHES = {"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"}
@@ -42,7 +43,7 @@ def grad_enabled(error: BaseException, found: Frames) -> bool | None:
     Reentrant checkpointing switches gradients off for its block on the way forward, because it computes the block
     again, and torch does for the forward of an ``autograd.Function``: the mode of the work is that around them.
     """
-    noted = getattr(error, "grad_enabled", None)
+    noted = ask(error, "grad_enabled")
     around = _around_own_mode(found)
     if noted is False and around is not None:
         return grad_enabled(_NOTHING_NOTED, around)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import Any
 
+from watcherml.forensics.matching import ask, real
+
 MOST_EXCEPTIONS = 100
 MOST_FRAMES = 2_000  # a recursion has more; its innermost ones tell
 # The frame's own reference, our variable, and the argument of getrefcount itself.
@@ -22,18 +24,15 @@ def chain(error: BaseException) -> list[BaseException]:
         one = waiting.pop(0)
         if isinstance(one, BaseException) and id(one) not in found:
             found[id(one)] = one
-            try:
-                members = getattr(one, "exceptions", ())
-            except Exception:  # noqa: BLE001 - the user's own attribute
-                members = ()
-            context = None if one.__suppress_context__ else one.__context__
-            waiting += [one.__cause__, context, *(members if isinstance(members, (list, tuple)) else ())]
+            members = ask(one, "exceptions")
+            context = None if real(one, "__suppress_context__") else real(one, "__context__")
+            waiting += [real(one, "__cause__"), context, *(members if isinstance(members, (list, tuple)) else ())]
     return list(found.values())
 
 
 def frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     """Yield the frames of an exception's traceback with their line numbers, outermost first."""
-    trace: TracebackType | None = error.__traceback__
+    trace: TracebackType | None = real(error, "__traceback__")
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next

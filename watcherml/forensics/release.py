@@ -26,7 +26,7 @@ import psutil
 
 from watcherml.forensics.holders import GRAPH, Holder, holders_of
 from watcherml.forensics.holders import holders as holders
-from watcherml.forensics.matching import ask
+from watcherml.forensics.matching import ask, real
 from watcherml.recorder.framework import cuda_in_use
 from watcherml.recorder.life import name_of
 from watcherml.sealed.fields import ByteCount, Count, Items, Line
@@ -93,7 +93,7 @@ def release_frames(exc: BaseException | None, shell: Any = None, keep_stack: boo
     before = _measure()
     reached = _reached(exc, shell)
     count = len(reached)
-    frames = [frame for one in reached for frame in _frames(one.__traceback__)]
+    frames = [frame for one in reached for frame in _frames(real(one, "__traceback__"))]
     keep_stack = keep_stack and bool(frames)  # one that went before cannot be kept
     suspended = _suspended(frames)
     cleared, left = _clear(frames, suspended)
@@ -132,7 +132,7 @@ def _chain(exc: BaseException) -> list[BaseException]:
         if isinstance(one, BaseException) and id(one) not in found:
             found[id(one)] = one
             members = ask(one, "exceptions")
-            waiting += [one.__cause__, one.__context__]
+            waiting += [real(one, "__cause__"), real(one, "__context__")]
             waiting += members if isinstance(members, (list, tuple)) else ()
     return list(found.values())
 
@@ -272,7 +272,7 @@ def _drop(reached: list[BaseException], frame_ids: set[int], shell: Any) -> None
                 delattr(sys, name)
     # The result of the cell keeps its error: from it the kernel tells failure from success after we are done.
     for one in reached:
-        one.__traceback__ = None
+        BaseException.__dict__["__traceback__"].__set__(one, None)
 
 
 def _user_namespace(shell: Any) -> Mapping[str, Any]:

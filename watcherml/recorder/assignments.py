@@ -19,7 +19,7 @@ _MAX_NAME = 80
 # For lower case: to ignore the case in the pattern costs three times as much.
 _ASSIGNED = re.compile(
     r"(?:p(?:ass|wd|sw|w(?![a-z])|at(?![a-z])|hrase)|s(?:ecret|alt|ession_?id|enha)|tok|k(?:ey|ennwort)|auth|bearer"
-    r"|c(?:redential|ookie|srf|ontrasena)|otp(?![a-z])|jwt(?![a-z])|dsn|hmac|wachtwoord)"
+    r"|c(?:red(?:ential|s(?![a-z]))|ookie|srf|ontrase[n\u00f1]a)|otp(?![a-z])|jwt(?![a-z])|dsn|hmac|wachtwoord)"
     r"[A-Za-z0-9_-]{0,40}(?P<close>(?:\\?[\"'`\]]){0,3})"
     r"(?P<sep>[ \t]{0,4}:[ \t]{0,4}[A-Za-z][A-Za-z0-9_.|\[\] ]{0,30}?[ \t]{0,4}=[ \t]{0,4}"  # annotated
     r"(?=\\?[\"'(\[]|(?:[a-z_]{1,20}\.){0,2}(?:field|secretstr)\()"
@@ -37,7 +37,7 @@ _OPTION = re.compile(
     r"(?:add_argument|add_option|[oO]ption|Argument)\(\s{0,20}(?:\\?[\"'][-\w/]{1,40}\\?[\"']\s?,\s?){0,3}"
     r"\\?[\"'](?P<name>[-\w]{2,80})\\?[\"'],(?:(?!default)[^()]){0,200}\bdefault\s?(?P<sep>=)\s?(?=[rbfu]{0,2}\\?[\"'])"
 )
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.\u00f1\u00d1")
 _SETTERS = re.compile(r"(?:setdefault|putenv|setenv|set_key|getenv|get|set_secret|set_password|set|ENV|SETX|setx)\($")
 _SPACED = re.compile(r"(?:^|[\s;(])(?:setenv|ENV|setx|export|set|%env|%set_env)[ \t]{1,4}$")
 _SETS = ("set_", "set", "with_", "use_", "add_", "add-")  # a function that is given a secret

@@ -104,6 +104,8 @@ def _is_telling(value: str) -> bool:
 
 
 def _literals(text: str) -> Iterator[Span]:
+    if len(text) < _LEAST_KNOWN:  # as most names and values of a large configuration are
+        return
     for value in (*_known, *_of_environment()):
         at = text.find(value)
         while at >= 0:

@@ -35,9 +35,10 @@ def ending_of(error: BaseException) -> tuple[Ending, str]:
     generator and a debugger's quit are interruptions; everything else is a failure, other exit codes included.
     """
     kind = type(error)
-    if isinstance(error, SystemExit) and _is_zero(error.code):
+    # Only the class is asked, and the exit code past it: an instance may answer with anything, or raise.
+    if issubclass(kind, SystemExit) and _is_zero(SystemExit.__dict__["code"].__get__(error)):
         return "success", "sys.exit(0)"
-    if isinstance(error, _INTERRUPTIONS) or (kind.__module__, kind.__name__) in _OTHER_INTERRUPTIONS:
+    if issubclass(kind, _INTERRUPTIONS) or (kind.__module__, kind.__name__) in _OTHER_INTERRUPTIONS:
         return "interrupted", kind.__name__
     return "failed", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
@@ -46,7 +47,7 @@ def judge(error: BaseException) -> tuple[Ending, str]:
     """Return what ``ending_of`` does; an exception that cannot be looked at is a failure by the name of its type."""
     try:
         return ending_of(error)
-    except Exception:  # noqa: BLE001 - a class of the user's that raises when it is looked at
+    except BaseException:  # noqa: BLE001 - a class of the user's that raises when it is looked at
         return "failed", name_of(type(error))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from watcherml.errors import InvalidValue
@@ -20,16 +21,31 @@ def as_number(value: Any, what: str) -> float:
     """
     found = _float(value)
     if found is None:
-        item = getattr(value, "item", None)
-        if callable(item) and getattr(value, "ndim", None) == 0:
-            try:
-                found = _float(item())
-            except Exception as error:  # a tensor on the meta device has no value; each library has its own errors
-                got = f"{type(value).__name__} without a value ({type(error).__name__}: {error!s:.80})"
-                raise InvalidValue(what, expected="a number", got=got) from error
+        try:
+            found = _item(value)
+        except Exception as error:  # a tensor on the meta device has no value; each library has its own errors
+            got = f"{type(value).__name__} without a value ({type(error).__name__}: {shown(error, str)})"
+            raise InvalidValue(what, expected="a number", got=got) from error
     if found is None:
-        raise InvalidValue(what, expected="a number", got=f"{value!r:.80} ({type(value).__name__})")
+        raise InvalidValue(what, expected="a number", got=f"{shown(value)} ({type(value).__name__})")
     return found
+
+
+def shown(value: Any, words: Callable[[Any], str] = repr) -> str:
+    """Return the first 80 characters of what an object says of itself; its type if it raises."""
+    try:
+        return words(value)[:80]
+    except Exception:  # noqa: BLE001 - the object's own code, and what is wrong with the argument has to be told
+        return f"<{type(value).__name__}>"
+
+
+def _item(value: Any) -> float | None:
+    item = getattr(value, "item", None)
+    if not callable(item) or getattr(value, "ndim", None) != 0:
+        return None
+    if getattr(value, "mask", False):  # numpy's masked constant, whose item() is 0.0
+        raise ValueError("it is masked")
+    return _float(item())
 
 
 def _float(value: Any) -> float | None:
@@ -41,6 +57,8 @@ def _float(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf
     except ValueError:  # a signalling NaN of decimal
         return math.nan
+    except Exception:  # noqa: BLE001 - a subclass whose own code fails holds no number that we could store
+        return None
 
 
 def _is_exact(value: Any) -> bool:

@@ -38,5 +38,8 @@ def mark(error: BaseException, name: str) -> None:
 
 def phase_of(error: BaseException) -> str | None:
     """Return the phase in which an exception left its block, if any was named."""
-    found = getattr(error, _ATTRIBUTE, None)
+    try:
+        found = getattr(error, _ATTRIBUTE, None)
+    except BaseException:  # noqa: BLE001 - a class that answers for its attributes with code of its own
+        return None
     return found if isinstance(found, str) else None

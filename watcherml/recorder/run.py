@@ -18,6 +18,7 @@ from watcherml.recorder.device_memory import MemoryLog
 from watcherml.recorder.following import Following
 from watcherml.recorder.host_memory import HostWatch
 from watcherml.recorder.numbers import as_number as as_number
+from watcherml.recorder.numbers import shown
 from watcherml.recorder.recording import Recording
 from watcherml.store.database import locate
 from watcherml.store.journal import open_spool
@@ -200,7 +201,7 @@ class Run:
         # This is the one call that a training loop makes at every step: the usual case goes straight through.
         try:
             key = self._spool.keys.get(name)
-        except TypeError:  # an unhashable name is no text either
+        except Exception:  # noqa: BLE001 - an unhashable name is no text either; a text's own code may raise as well
             key = None
         if key is None:
             name, key = self._new_name(name)
@@ -287,14 +288,14 @@ class Run:
     def _new_name(self, name: Any) -> tuple[str, int | None]:
         """Return a name that is used for the first time as it is stored, and its key; None if it could not be."""
         if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
-            raise InvalidValue("metric name", expected="1 to 256 printable characters", got=repr(name)[:80])
-        stored = redact.redact_text(name)
+            raise InvalidValue("metric name", expected="1 to 256 printable characters", got=shown(name))
+        stored = redact.redact_text(str.__str__(name))
         return stored, self._safely(lambda: self._spool.key_of(stored))
 
     def _step(self, step: Any) -> int:
         number = as_number(step, "step")
         if not 0 <= number <= _MAX_STEP or number != int(number):  # the first also refuses NaN
-            raise InvalidValue("step", expected="a whole number from 0 to 2**53 - 1", got=repr(step)[:80])
+            raise InvalidValue("step", expected="a whole number from 0 to 2**53 - 1", got=shown(step))
         found = int(number)
         if self.last_step is not None and found > self.last_step:
             self.logging_gap = max(self.logging_gap, found - self.last_step)

@@ -21,6 +21,7 @@ def words_of(text: str) -> frozenset[str]:
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _MAX_NAME = 200
+_PLAIN = str.maketrans("\u00f1\u00d1", "nN")  # contrasena is written with a tilde where it is at home
 
 _ALONE = words_of(
     "password passwd passphrase passcode pwd psw secret apikey authtoken accesstoken secretkey accesskey privatekey"
@@ -67,6 +68,7 @@ _ENDINGS = (
 )  # fmt: skip
 _PLURAL = {
     "passwords": "password", "secrets": "secret", "tokens": "token", "keys": "key", "credentials": "credential",
+    "creds": "credential",
     "cookies": "cookie", "passphrases": "passphrase", "apikeys": "apikey",
 }  # fmt: skip
 _WEAK = words_of(
@@ -162,7 +164,7 @@ def _is_of_text(words: list[str]) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _words(name: str) -> list[str]:
-    words = [word.lower() for word in _WORDS.findall(name[-_MAX_NAME:])]
+    words = [word.lower() for word in _WORDS.findall(name[-_MAX_NAME:].translate(_PLAIN))]
     while words and (words[-1].isdigit() or (words[-1] in _TAIL and len(words) > 1)):
         words.pop()
     behind = len(words)
