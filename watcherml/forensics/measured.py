@@ -21,7 +21,7 @@ from watcherml.forensics.classify import Classification
 from watcherml.forensics.modes import grad_enabled, module_training
 from watcherml.forensics.oom_message import OomMessage
 from watcherml.forensics.origin import chain, frames_to
-from watcherml.forensics.seen import Live, led_by, models, static_bytes
+from watcherml.forensics.seen import Live, gradient_sizes, had_stepped, led_by, models, static_bytes
 from watcherml.forensics.shortfall import shortfall
 from watcherml.forensics.sizes import sizes
 from watcherml.recorder import ranks
@@ -131,11 +131,14 @@ def _with_model(vector: Vector, scene: _Scene) -> Vector:
     device = "cpu" if vector.device_kind == "simulated" else scene.key
     known = sizes(scene.run.config, scene.trace, scene.live)
     used = active.current() or active.last() if vector.device_kind == "simulated" else None
+    holds = None if used is None else used.holds
     return replace(
         vector,
-        static=static_bytes(scene.live, device, used.holds if used is not None else None),
+        static=static_bytes(scene.live, device, holds),
         sizes=known,
         request_scales=led_by(known.micro_batch, scene.trace),
+        gradient_sizes=gradient_sizes(scene.live, device, holds),
+        optimizer_stepped=had_stepped(scene.live),
     )
 
 

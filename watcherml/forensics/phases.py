@@ -10,10 +10,13 @@ been seen to train. The name alone says it only where nothing shows that gradien
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection
+from types import FrameType
+from typing import Any
 
 from watcherml.forensics.modes import grad_enabled, module_training
-from watcherml.forensics.origin import chain
+from watcherml.forensics.origin import chain, names_of
 from watcherml.forensics.origin import frames as frames
 from watcherml.recorder.phase import phase_of
 
@@ -47,9 +50,25 @@ def phase_of_exception(error: BaseException, *, other_loader: bool = False, step
             other_loader=other_loader,
             stepping=stepping,
         )
+        # What a module computes while it is built (a start for its weights, a table) is no step of training.
+        if said in ("forward", "evaluation", "unknown") and _builds(found):
+            return "load"
         if said != "unknown":
             return said
     return "unknown"
+
+
+def _builds(found: list[tuple[FrameType, int]]) -> bool:
+    """Tell whether a module was being built, not called, on the way to the failure."""
+    kind: Any = getattr(getattr(sys.modules.get("torch"), "nn", None), "Module", None)
+    for frame, _ in reversed(found if kind is not None else []):
+        code = frame.f_code
+        if _decisive(code.co_filename.replace("\\", "/"), code.co_name) in ("backward", "optimizer", "data"):
+            return False
+        made = names_of(frame).get(code.co_varnames[0]) if code.co_name == "__init__" and code.co_argcount else None
+        if issubclass(type(made), kind):
+            return True
+    return False
 
 
 def phase_of_frames(

@@ -17,6 +17,7 @@ from watcherml.forensics.origin import globals_of, names_of
 MOST_ROOTS = 64
 MOST_OWNERS = 2_000  # objects whose attributes are looked at
 MOST_TENSORS = 200_000  # of all models together
+MOST_SIZES = 1_000
 FRAMES_SHOWN = 40
 TENSORS_SHOWN = 20  # of one frame
 # How many tensors of a parameter's size each of torch's optimizers keeps for it; options that add one each.
@@ -38,9 +39,10 @@ class Live:
     stepped: list[Any] = field(default_factory=list)  # optimizers that made a step in this run
     kept: Contained = field(default_factory=Contained)  # in lists, dicts and what they hold
     working: list[Any] = field(default_factory=list)  # what the optimizer's own frames name
+    stepping: Any = None  # the optimizer whose step the innermost such frame is
 
     @classmethod
-    def look(cls, found: list[tuple[FrameType, int]], optimizers: Iterable[Any] = ()) -> Live:
+    def look(cls, found: Iterable[tuple[FrameType, int]], optimizers: Iterable[Any] = ()) -> Live:
         """Find the modules and optimizers among the names of the frames, globals of the user's code included.
 
         A trainer that holds both is as common as two names, so attributes of other objects are looked at, one level.
@@ -50,7 +52,7 @@ class Live:
         optimizer = getattr(getattr(torch, "optim", None), "Optimizer", None)
         if module is None or optimizer is None:
             return cls()
-        stepped = list(optimizers)
+        found, stepped = list(found), list(optimizers)
         kept: tuple[dict[int, Any], dict[int, Any]] = ({}, {id(one): one for one in stepped})
         searched: set[int] = set()
         owners: set[int] = set()
@@ -74,7 +76,8 @@ class Live:
                         into[id(value)] = value
         assert torch is not None
         below = contained(roots, (module, optimizer, torch.Tensor), _attributes)
-        return cls(list(kept[0].values()), list(kept[1].values()), stepped, below, _working(found, torch.Tensor))
+        working, stepping = _working(found, torch.Tensor), _stepping(found, optimizer)
+        return cls(list(kept[0].values()), list(kept[1].values()), stepped, below, working, stepping)
 
     def outermost(self) -> list[Any]:
         """Return the modules that are part of no other one found."""
@@ -89,28 +92,26 @@ def static_bytes(live: Live, device: str, holds: Callable[[Any], bool] | None = 
     """
     if not live.modules and not live.optimizers and live.kept == Contained():
         return Static()
+    here = _on(device, holds)
     parameters = list(_unique(_parameters(live)))
-    here = [one for one in parameters if _place(one) == device]
-    gradients = [one.grad for one in here if one.grad is not None]
+    placed = [one for one in parameters if here(one)]
+    gradients = [one.grad for one in placed if one.grad is not None]
     buffers = list(_unique(buffer for module in live.modules for buffer in module.buffers()))
     states = list(_unique(value for one in live.optimizers for value in _state_tensors(one)))
-    counts = holds or (lambda _: True)
-    contained_bytes, kept, working = _beside(
-        live, [*parameters, *gradients, *buffers, *states], lambda one: _place(one) == device and counts(one)
-    )
-    to_come, returning = _to_come(live, device)
+    contained_bytes, kept, working = _beside(live, [*parameters, *gradients, *buffers, *states], here)
+    to_come, returning = _to_come(live, here)
     return Static(
-        parameters=sum(map(_bytes, here)) if parameters else None,
-        gradients=sum(_bytes(one) for one in gradients if _place(one) == device) if parameters else None,
-        optimizer=sum(_bytes(one) for one in states if _place(one) == device) if live.optimizers else None,
-        buffers=sum(_bytes(one) for one in buffers if _place(one) == device) if live.modules else None,
-        optimizer_expected=_expected(live.optimizers, device),
+        parameters=sum(map(_bytes, placed)) if parameters else None,
+        gradients=sum(map(_bytes, filter(here, gradients))) if parameters else None,
+        optimizer=sum(map(_bytes, filter(here, states))) if live.optimizers else None,
+        buffers=sum(map(_bytes, filter(here, buffers))) if live.modules else None,
+        optimizer_expected=_expected(live.optimizers if live.stepping is None else [live.stepping], here),
         to_come=to_come,
         returning=returning,
         working=working,
         contained=contained_bytes,
         kept=kept,
-        models=_models(live, device),
+        models=_models(live, here),
     )
 
 
@@ -217,7 +218,7 @@ def _state_tensors(optimizer: Any) -> Iterator[Any]:
             waiting += value
 
 
-def _to_come(live: Live, device: str) -> tuple[int | None, int | None]:
+def _to_come(live: Live, here: Callable[[Any], bool]) -> tuple[int | None, int | None]:
     """Return what the first step of one optimizer still makes, and the gradients that come again with every step.
 
     Of several that have not stepped the one that makes the most counts: of an earlier training's, none steps again.
@@ -227,14 +228,14 @@ def _to_come(live: Live, device: str) -> tuple[int | None, int | None]:
     stepped = {id(one) for one in live.stepped}
     optimizers = live.optimizers or list(live.kept.optimizers.values())
     for one in optimizers:
-        wanted = [p for group in one.param_groups for p in group["params"] if p.requires_grad and _place(p) == device]
+        wanted = [p for group in one.param_groups for p in group["params"] if p.requires_grad and here(p)]
         if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in wanted):
             return None, None
         gradients = sum(_bytes(p) for p in wanted if p.grad is None)
         if id(one) in stepped:
             again += gradients
         elif not one.state:
-            first = max(first, gradients + (_expected([one], device) or 0))
+            first = max(first, gradients + (_expected([one], here) or 0))
     return (first, again) if optimizers else (None, None)
 
 
@@ -275,14 +276,50 @@ def _storage(tensor: Any) -> int:
         return 0
 
 
-def _models(live: Live, device: str) -> int:
+def _stepping(found: list[tuple[FrameType, int]], kind: type) -> Any:
+    """Return the optimizer whose ``step`` is the innermost on the way to the failure, or None."""
+    for frame, _ in reversed(found):
+        code = frame.f_code
+        owner = names_of(frame).get(code.co_varnames[0]) if code.co_name == "step" and code.co_argcount else None
+        if issubclass(type(owner), kind):
+            return owner
+    return None
+
+
+def had_stepped(live: Live) -> bool | None:
+    """Tell whether the optimizer of the failing frames made a step before; None where no optimizer was at work.
+
+    One that took its state from a checkpoint did so elsewhere: the count in that state says it.
+    """
+    one = live.stepping
+    if one is None:
+        return None
+    counts = [held.get("step") for held in list(one.state.values()) if isinstance(held, dict)]
+    return any(one is other for other in live.stepped) or any(_beyond_one(count) for count in counts)
+
+
+def _beyond_one(count: Any) -> bool:
+    """Tell whether a count of steps in host memory, a number or a tensor of one, says more than one."""
+    if type(count) is sys.modules["torch"].Tensor:
+        return bool(count.device.type == "cpu" and count.numel() == 1 and float(count) > 1)
+    return type(count) in (int, float) and count > 1
+
+
+def gradient_sizes(live: Live, device: str, holds: Callable[[Any], bool] | None = None) -> tuple[int, ...]:
+    """Return the bytes that gradients of the parameters on a device take, each size once, the largest first."""
+    here = _on(device, holds)
+    wanted = (one for one in _unique(_parameters(live)) if one.requires_grad and here(one))
+    return tuple(sorted({_bytes(one) for one in wanted}, reverse=True)[:MOST_SIZES])
+
+
+def _models(live: Live, here: Callable[[Any], bool]) -> int:
     """Return how many separate models of at least a tenth of the largest one lie on the device."""
     every = Live(list({id(one): one for one in (*live.modules, *live.kept.modules.values())}.values()))
-    sizes = [sum(_bytes(p) for p in _unique(one.parameters()) if _place(p) == device) for one in every.outermost()]
+    sizes = [sum(map(_bytes, filter(here, _unique(one.parameters())))) for one in every.outermost()]
     return sum(1 for size in sizes if size and 10 * size >= max(sizes))
 
 
-def _expected(optimizers: list[Any], device: str) -> int | None:
+def _expected(optimizers: list[Any], here: Callable[[Any], bool]) -> int | None:
     """Return the bytes of state that torch's own optimizers will keep; None if any of them is of another kind."""
     total = 0
     for one in optimizers:
@@ -293,9 +330,14 @@ def _expected(optimizers: list[Any], device: str) -> int | None:
             options = [
                 key for key in _MORE_STATES if group.get(key) and (key != "momentum" or name in _MOMENTUM_IS_STATE)
             ]
-            wanted = sum(_bytes(p) for p in group["params"] if p.requires_grad and _place(p) == device)
+            wanted = sum(_bytes(p) for p in group["params"] if p.requires_grad and here(p))
             total += wanted * (_STATES[name] + len(options))
     return total if optimizers else None
+
+
+def _on(device: str, holds: Callable[[Any], bool] | None) -> Callable[[Any], bool]:
+    """Return what tells whether a tensor lies on a device; see ``static_bytes``."""
+    return lambda one: _place(one) == device and (holds is None or holds(one))
 
 
 def _place(tensor: Any) -> str:

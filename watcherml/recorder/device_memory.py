@@ -60,7 +60,8 @@ class MemoryLog:
         self._loaders = batches.Names()
         self._trained_on: int | None = None
         self.watches_steps = False
-        self.step = 0  # completed optimizer steps, of the optimizer that made most
+        self.step = 0  # completed optimizer steps; optimizers that take turns make one together
+        self._took_turn: set[int] = set()  # who stepped since the last of them was counted
         self.stepping: frozenset[str] = frozenset()  # the functions that were being called at the first step
         self.in_step_peak: int | None = None
         self.after_steps = Thinned(MOST_READINGS)
@@ -195,14 +196,17 @@ class MemoryLog:
         if self._deaf:
             return
         try:
-            count = self._count(optimizer)
-            if count <= self.step:
-                return  # another optimizer of the same loop
-            self.step = count
+            self._count(optimizer)
             self._since_step = 0
             self.stepping = self.stepping or _calling()
             self._trained_on = self.batch_elements[-1][0] if self.batch_elements else None
             self.after_batches.clear()
+            # Another optimizer of the same loop; that of a later training is on its own, and its steps count.
+            if self.step and id(optimizer) not in self._took_turn:
+                self._took_turn.add(id(optimizer))
+                return
+            self._took_turn = {id(optimizer)}
+            self.step = count = self.step + 1
             self._note_retries(optimizer)
             if self.after_steps.wants(count) and self._due(count):
                 found = self._read(optimizer)

@@ -45,7 +45,10 @@ def _first_step(vector: Vector) -> Finding:
     if vector.phase != "optimizer":
         return excluded("C15", f"It failed in {vector.phase}.")
     making = _matches(vector, _STATE)
-    if vector.step is not None and vector.step > 0 and not making:
+    if vector.optimizer_stepped and not making:
+        return excluded("C15", "This optimizer had made a step before, so its state was there.")
+    # Another optimizer's steps say nothing of this one's state.
+    if vector.step is not None and vector.step > 0 and not making and vector.optimizer_stepped is None:
         return excluded("C15", f"{vector.step} optimizer steps were completed, so its state was there.")
     expected = vector.static.optimizer_expected
     held = "" if expected is not None else "the optimizer asked for {} while it makes its state"

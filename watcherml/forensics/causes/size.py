@@ -11,7 +11,7 @@ from watcherml.forensics.text import amount
 
 _LOSS = re.compile(r"cross_entropy|log_softmax|nll_loss|lm_head|logits|loss|head|decoder", re.I)
 _ATTENTION = re.compile(r"attention|attn|softmax|bmm|baddbmm", re.I)
-_CHECKPOINT = re.compile(r"load_state_dict|torch[/\\]serialization\.py|load_checkpoint|resume", re.I)
+_CHECKPOINT = re.compile(r"load_state_dict|^(?:torch_)?serialization\.py$|safetensors|load_checkpoint|resume", re.I)
 _LINEAR = "torch/nn/modules/linear.py"
 _GRANULE = 512  # bytes to which the simulated device rounds
 
@@ -91,7 +91,13 @@ def _tensor(
         return unknown(cause_id, f"Not measured: {fields}, or the request.")
     if not equal:
         return excluded(cause_id, f"The request of {amount(vector.requested)} is not of that size.", vector.requested)
-    # Only the engine's frames stand in a backward traceback.
+    if vector.phase == "backward" and _is_one_of(vector, list(vector.gradient_sizes)):
+        words = f"{amount(vector.requested)} were asked for: its size, and that of a parameter's gradient."
+        return unknown(cause_id, words, vector.requested)
+    # Only the engine's frames stand in a backward traceback: a size that other layers may have too says little there.
+    if vector.phase == "backward" and not backward_too and not seen:
+        words = f"{amount(vector.requested)} were asked for, which is its size; a backward shows no line to tell by."
+        return unknown(cause_id, words, vector.requested)
     holds = True if backward_too and vector.phase == "backward" else seen
     against = "the failing line is another one, so the equal size is chance"
     return pool(vector, cause_id, vector.requested, holds=holds, lacking="the failing line", against=against)

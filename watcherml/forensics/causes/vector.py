@@ -132,6 +132,8 @@ class Vector:
     requested_block: int | None = None  # [Qb] the block itself, where ``requested`` is the segment for it
     request_is_absurd: bool = False  # a text that gives no number: "more than 1EB"
     request_scales: bool | None = None  # a tensor of the failing call has the micro-batch for its first dimension
+    gradient_sizes: tuple[int, ...] = ()  # of the parameters here that want one
+    optimizer_stepped: bool | None = None  # the optimizer of the failing frames had made a step before
     own_other_at_start: int | None = None  # [N] when the run began
     evaluation_batches: int | None = None  # completed batches of the failing evaluation; 0 in its first
     caught_ooms: int | None = None  # [no] out-of-memory events of this run that nobody saw: torch tried again
