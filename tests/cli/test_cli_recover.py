@@ -354,8 +354,9 @@ def test_watching_follows_to_the_end_and_ctrl_c_only_ends_the_watching(storage, 
     )  # fmt: skip
     assert "control" in watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
-    watching.communicate(timeout=30)
+    _, told = watching.communicate(timeout=30)
     assert watching.returncode == 130
+    assert f"{campaign.campaign_id} goes on" in told and f"stop {campaign.campaign_id}` ends it" in told
     assert main(["recovery", campaign.campaign_id, "--watch"]) == 0
     assert "Verified" in capsys.readouterr().out
     assert campaign.result().verified

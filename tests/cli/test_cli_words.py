@@ -223,3 +223,32 @@ def test_a_pack_of_this_store_is_on_record_until_it_is_changed(runs, storage, wa
     data[100] ^= 1
     (tmp_path / "watcherml-store.zip").write_bytes(data)
     assert watcher("verify", "watcherml-store.zip")[0] == 1
+
+
+# -- ids that are not known here -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["inspect x", "export x", "compare x y", "resolve x", "recovery x", "stop x", "resume x",
+     "prepare-recovery x --entrypoint a:b", "recover x --entrypoint a:b --yes"],
+)  # fmt: skip
+def test_a_folder_without_a_store_says_how_to_name_one_and_where_one_is(words, tmp_path, monkeypatch, watcher):
+    monkeypatch.delenv("WATCHERML_DIR", raising=False)
+    watcherml.Storage(tmp_path / ".watcherml").create()
+    below = tmp_path / "src" / "deep"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    code, _, told = watcher(*words.split())
+    assert code == 3 and f"there is no store in {below / '.watcherml'}" in told
+    assert f"There is one in {tmp_path / '.watcherml'}: --data-dir or WATCHERML_DIR names another." in told
+    assert not (below / ".watcherml").exists()
+
+
+def test_an_id_of_the_other_kind_is_answered_with_the_command_that_takes_it(runs, watcher):
+    for command in ("inspect", "export", "resolve"):
+        assert "It is a campaign: `watcher recovery camp-1` shows it." in watcher(command, "camp-1")[2]
+    for command in ("recovery", "stop", "resume"):
+        run_id = runs["first"]
+        assert f"It is a run: `watcher inspect {run_id}` shows it." in watcher(command, run_id)[2]
+    assert "`watcher runs` lists them." in watcher("inspect", "nobody")[2]

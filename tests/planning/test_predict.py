@@ -192,6 +192,20 @@ def test_where_nothing_is_predicted_to_fit_the_closest_is_tried_all_the_same():
     assert sorted(left_out(made)) == sorted(every[:-1])
 
 
+@pytest.mark.parametrize(
+    ("peaks", "told"),
+    [
+        ({"batch-32x2": 200, "batch-16x4": 200}, True),
+        ({"batch-32x2": 200, "checkpointing": 150}, True),
+        ({"batch-32x2": 200, "batch-16x4": 199}, False),
+        ({"checkpointing": 200}, False),
+    ],
+)
+def test_a_plan_says_that_a_smaller_batch_needs_just_as_much(peaks, told):
+    notes = [note for note in predicted(peaks).notes if "the function reads batch_size from its config" in note]
+    assert len(notes) == told
+
+
 def test_what_is_left_out_takes_no_place_in_the_plan():
     made = predicted({"batch-32x2": 101, "checkpointing": 101}, max_proposals=2)
     assert names(made) == ["batch-16x4", "batch-32x2+checkpointing"]

@@ -4,6 +4,8 @@ import html
 
 import pytest
 
+from watcherml.cli.contracts import plan_in_short
+from watcherml.protocol.plan import Skipped
 from watcherml.protocol.verdict import Check
 from watcherml.report import glossary
 from watcherml.report.after import next_step
@@ -60,3 +62,51 @@ def test_a_function_that_returns_no_metrics_is_told_which_to_return(make, code, 
         status="not_recovered", reason_code=code, checks=(Check("full batch-8: peak", "less", "more", "fail"),)
     )
     assert "have the function return" not in next_step(passed, plan, "on_record")
+
+
+def test_a_batch_size_that_a_cause_rules_out_is_not_told_to_add_one(make):
+    why = "C15 (optimizer state, first step) rules it out: activations are gone when the optimizer makes its state."
+    plan = make.plan(offered=()).replace(skipped=(Skipped("micro_batch_size", why),))
+    step = next_step(unverified(make, "no_supported_intervention"), plan, "on_record")
+    assert why in step and f"watcher inspect {plan.source.run_id}" in step
+    assert "gradient_accumulation_steps" not in step
+    shown = " ".join(plan_in_short(plan, ()).split())
+    assert "The reasons are listed below." in shown and f"micro batch size: {why}" in shown
+
+
+def test_who_permitted_what_needs_approval_is_told_how_to_approve_it_and_not_to_permit_it(make):
+    waiting = make.plan(offered=tuple(one for one in make.proposals() if one.authority == "approval_required"))
+    step = next_step(unverified(make, "needs_approval"), waiting, "on_record")
+    assert f"--authorize {waiting.proposals[0].proposal_id} --approved-by NAME" in step
+    assert "--allow-approval-required" not in step
+    mixed = make.plan()
+    assert "--allow-approval-required" in next_step(unverified(make, "needs_approval"), mixed, "on_record")
+
+
+def test_where_every_smaller_batch_ran_out_too_the_function_is_told_to_read_it_from_its_config(make):
+    failed = Check("probe batch-8: outcome", "completed", "oom", "fail")
+    verdict = make.verdict(status="not_recovered", reason_code="no_candidate_passed_probe", checks=(failed,))
+    step = next_step(verdict, make.plan(), "on_record")
+    assert "see that the function reads batch_size from its config" in step and "is made when a module" in step
+    killed = verdict.replace(checks=(failed.replace(observed="killed"),))
+    assert "reads batch_size" not in next_step(killed, make.plan(), "on_record")
+
+
+def test_changes_that_could_be_allowed_are_spoken_of_only_where_there_are_some(make):
+    verdict = unverified(make, "no_candidate_passed_probe")
+    assert "allow" not in next_step(verdict, make.plan().replace(skipped=()), "on_record")
+    withheld = Skipped("sequence-32", "The contract does not permit it.", ("allow_approval_required",))
+    step = next_step(verdict, make.plan().replace(skipped=(withheld,)), "on_record")
+    assert "more changes can be planned with --allow-approval-required" in step
+
+
+def test_a_control_that_the_functions_own_error_ended_is_told_to_mend_that_error(make):
+    checks = [
+        Check("control.outcome", "oom", "training_failed", "fail"),
+        Check("control.failure_class", "cuda_out_of_memory", "unclassified", "fail"),
+    ]
+    verdict = make.verdict(status="stopped", reason_code="control_failed_differently", checks=tuple(checks))
+    step = next_step(verdict, make.plan(), "on_record")
+    assert "mend the error that ended the training function" in step and "order of batches" not in step
+    other = verdict.replace(checks=(checks[0], checks[1].replace(observed="nan_loss")))
+    assert "order of batches" in next_step(other, make.plan(), "on_record")

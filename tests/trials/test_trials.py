@@ -83,6 +83,11 @@ def last_words(config, max_steps=None):
     print("disk of the cluster is gone; token=ghp_" + "a1B2" * 9, file=sys.stderr, flush=True)
     os._exit(3)
 
+def mistakes(config, max_steps=None):
+    import argparse
+    argparse.ArgumentParser().parse_args()  # a trial has no command line
+    return config["no such key"]
+
 def shouts(config, max_steps=None):
     line = "x" * 999 + "\\n"
     print("HEAD")
@@ -262,6 +267,14 @@ def test_logs_keep_head_and_tail_within_their_bound(run_trial, storage):
     log = TrialPaths.of(storage.path, result.trial_id).stdout.read_text()
     assert log.startswith("HEAD") and log.endswith("TAIL\n") and "bytes left out" in log
     assert len(log) < 101_000
+
+
+def test_an_error_of_the_functions_own_is_shown_with_its_line(run_trial, storage):
+    result = run_trial("mistakes")
+    assert result.outcome == "training_failed" and "KeyError" in result.sentence
+    (shown,) = with_tails(storage.path, [{"trial_id": result.trial_id, "outcome": result.outcome}])
+    told = "\n".join(shown["log_tail"])
+    assert ", in mistakes" in told and 'return config["no such key"]' in told
 
 
 def test_the_last_lines_of_a_trial_that_died_are_shown_and_hold_no_secret(run_trial, storage):

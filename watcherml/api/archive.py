@@ -23,6 +23,7 @@ from watcherml.sealed.canonical import digest as digest_of
 from watcherml.sealed.fields import RunId
 from watcherml.sealed.record import checked
 from watcherml.store import portable_rows
+from watcherml.store.absent import no_store
 from watcherml.store.archive import MANIFEST, Archive
 from watcherml.store.archive_write import Written, irregularities, write_archive
 from watcherml.store.pack import PACK, pack
@@ -90,8 +91,11 @@ def export_run(run_id: str, out: str | os.PathLike[str] | None = None, *, storag
     if where.is_older:
         raise StoreError(f"{where.path} holds a store of WatcherML 0.1, whose runs cannot be checked here",
                          remedy="Pass the folder on as it is; it stays readable.")  # fmt: skip
+    if not where.exists:
+        raise no_store(f"no run {run_id[:100]!r}", where.path)
     found = read_run(where, run_id)
     if found is None:
+        where.get_run(run_id)  # says what the id is instead, if it is anything
         raise NotFound(f"no run {run_id[:100]!r} in {where.path}", remedy="`watcher runs` lists them.")
     members: dict[str, bytes | Path] = dict(found.members())
     chains = _chains_of(where, run_id)

@@ -11,6 +11,7 @@ from watcherml.errors import NotFound
 from watcherml.forensics.capsule import Capsule
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.verdict import Verdict
+from watcherml.store.absent import no_store
 from watcherml.store.runs import Row
 from watcherml.store.sound import each
 from watcherml.store.storage import Storage
@@ -66,7 +67,7 @@ def campaigns(
 def campaign(storage: Storage, campaign_id: str) -> Row:
     """Return one campaign's summary with ``lifecycle``; ``NotFound`` if there is none."""
     if not storage.exists:
-        raise NotFound(f"no campaign {campaign_id[:100]!r}: there is no store in {storage.path}")
+        raise no_store(f"no campaign {campaign_id[:100]!r}", storage.path)
     try:
         return _with_lifecycle(storage, storage.audit.campaign(campaign_id))
     except NotFound:
@@ -103,7 +104,7 @@ def events(storage: Storage, campaign_id: str, after: int = 0) -> list[Row]:
 def run(storage: Storage, run_id: str) -> Row:
     """Return one run's row; ``NotFound`` if there is none."""
     if not storage.exists:
-        raise NotFound(f"no run {run_id[:100]!r}: there is no store in {storage.path}")
+        raise no_store(f"no run {run_id[:100]!r}", storage.path)
     storage.settle()
     return storage.get_run(run_id)
 

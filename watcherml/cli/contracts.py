@@ -56,6 +56,7 @@ def plan_in_short(
     ``room`` is what a line of the table may take; without it changes stand there in full.
     """
     from watcherml.report import plain, safe, terms
+    from watcherml.report.glossary import label
 
     rows: list[tuple[str, ...]] = []
     for one in plan.proposals:
@@ -71,6 +72,8 @@ def plan_in_short(
         rows = [(*row[:_CHANGE], safe.cut(row[_CHANGE], max(left, _LEAST)), *row[_CHANGE + 1 :]) for row in rows]
     if rows:
         lines += plain.columns(titles, rows, color=color, indent="  ")
+    for names, reason in () if rows else terms.left_out(plan):
+        lines += plain.wrap(f"{', '.join(map(label, names))}: {reason}", "    ", "  ")
     for one in plan.proposals:
         if one.authority == "approval_required":
             for sentence in (one.expected_effect, *one.cautions):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from watcherml.cli.console import Console
+from watcherml.store.absent import where_else
 
 if TYPE_CHECKING:
     from watcherml.cli.shared import Face
@@ -36,9 +37,7 @@ def why_empty(values: argparse.Namespace, storage: Storage, nouns: str) -> str:
 
     if not storage.exists:
         told = f"No {nouns}: there is no store in {storage.path}."
-        inside = storage.path / ".watcherml"
-        there = f"There is one in {inside}: name that folder." if inside.is_dir() else ""
-        return plain.finish([*plain.wrap(told), *plain.wrap(there or "--data-dir or WATCHERML_DIR names another.")])
+        return plain.finish([*plain.wrap(told), *plain.wrap(where_else(storage.path))])
     unknown = None if values.project is None else unknown_project(storage, values.project)
     if unknown is not None:
         return plain.finish(plain.wrap(f"No {nouns}: {unknown}"))

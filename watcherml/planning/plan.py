@@ -83,6 +83,7 @@ def make_plan(
             *_notes_on_causes(contract, source),
             *_why_withheld(drafts, contract, include_approval_required),
             *predictions.notes(source, contract.device),
+            *_without_effect(permitted, source, predictions),
         ),
         planner_version=PLANNER_VERSION,
     )
@@ -123,6 +124,20 @@ def _hopeless(
     if reasons and all(reasons.values()):
         reasons[min(peaks, key=lambda slug: peaks[slug] or 0)] = ""
     return reasons
+
+
+def _without_effect(drafts: list[Draft], source: Source, predictions: Predictions) -> tuple[str, ...]:
+    """Return that no smaller micro-batch changes the predicted peak, as of a function that does not read it."""
+    unchanged = predictions.of(config_digest(source.config))
+    rungs = [one for one in drafts if one.rule == "micro_batch_ladder"]
+    peaks = {peak for one in rungs if (peak := predictions.of(_digest(one, source))) is not None}
+    if unchanged is None or peaks != {unchanged}:
+        return ()
+    key = next(".".join(one.path) for one in rungs[0].changes if one.capability == "micro_batch_size")
+    return (
+        cut(f"A smaller {key} is predicted to need just as much. See that the function reads {key} from its config:"
+            " a loader, model or batch that is made when a module is imported sees no change."),
+    )  # fmt: skip
 
 
 def _digest(draft: Draft, source: Source) -> str:

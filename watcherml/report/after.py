@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watcherml.protocol.plan import RecoveryPlan
+from watcherml.protocol.plan import NOT_THERE, RecoveryPlan
 from watcherml.protocol.verdict import Verdict
 from watcherml.report.terms import how_to_permit
 
@@ -33,8 +33,6 @@ _STEPS = {
     "confirmations_incomplete": _ONCE_MORE,
     "no_full_trial": _ONCE_MORE,
     "no_eligible_candidate": f"{_LOOK}; the contract may ask for more than a change can keep",
-    "no_candidate_passed_probe": f"{_LOOK}; changes that need a person's approval can be planned too"
-    " (--allow-approval-required)",
     "no_candidate_tried": f"{_ONCE_MORE}; what was rejected is not tried",
     "needs_approval": f"{_AGAIN}, allow what needs approval (--allow-approval-required), and approve a proposal",
     "broken_chain": f"{_AGAIN}; these trials cannot count",
@@ -44,6 +42,12 @@ _NO_CONTROL = (
     "a change needs a setting that the configuration holds and the training function reads, such as batch_size with"
     " gradient_accumulation_steps; the plan lists what was looked for"
 )
+_MEND = (
+    "mend the error that ended the training function in its fresh process, which the end of what it printed shows"
+    f" (`watcher recovery`), and {_AGAIN}; a trial has no command line, so the function takes its"
+    " values from config"
+)
+_BY = "--approved-by NAME --approval-reason TEXT"
 
 
 def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
@@ -53,9 +57,14 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
         return ""
     refused = bool(plan.source.refused_by or plan.source.control_only or plan.proposals)
     if verdict.reason_code == "no_supported_intervention" and not refused:
-        return f"Next: {_NO_CONTROL}."
+        return _found_and_left_out(plan) or f"Next: {_NO_CONTROL}."
     if verdict.reason_code == "needs_approval" and not plan.proposals and plan.withheld:
         return f"Next: {_AGAIN} {how_to_permit(plan)}, and approve a proposal."
+    if verdict.reason_code == "control_failed_differently" and _raised(verdict):
+        return f"Next: {_MEND}."
+    if verdict.reason_code == "needs_approval" and _all_wait(plan):
+        flags = f"--authorize {plan.proposals[0].proposal_id} {_BY}"
+        return f"Next: recover it again and approve a proposal ({flags}; preparation.authorize(...) in Python)."
     if verdict.reason_code in ("no_eligible_candidate", "no_candidate_passed_probe") and _returns_wrong(verdict, plan):
         contract = plan.contract
         names = [contract.progress_metric, *(one.name for one in contract.verification.metric_guards)]
@@ -64,8 +73,49 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
             + ", ".join(f'"{one}": ...' for one in names)
             + "}, as numbers."
         )
+    if verdict.reason_code == "no_candidate_passed_probe":
+        return f"Next: {'; '.join(filter(None, (_reads_its_config(verdict, plan), _LOOK, _more_to_allow(plan))))}."
     step = _STEPS.get(verdict.reason_code, "")
     return f"Next: {step}." if step else ""
+
+
+def _raised(verdict: Verdict) -> bool:
+    """Tell whether the control was ended by an error of the function's own, which is none of the known classes."""
+    seen = {one.name: one.observed for one in verdict.checks if one.outcome == "fail"}
+    return (seen.get("control.outcome"), seen.get("control.failure_class")) == ("training_failed", "unclassified")
+
+
+def _reads_its_config(verdict: Verdict, plan: RecoveryPlan) -> str:
+    """Return what to see to first where a smaller batch ran out of memory too, in every probe."""
+    outcomes = [one.observed for one in verdict.checks if one.name.endswith("outcome") and one.outcome != "pass"]
+    changes = [change for one in plan.proposals for change in one.changes if change.capability == "micro_batch_size"]
+    if not changes or not outcomes or set(outcomes) != {"oom"}:
+        return ""
+    return (
+        f"see that the function reads {'.'.join(changes[0].path)} from its config (a loader, model or batch that is"
+        " made when a module is imported sees no change)"
+    )
+
+
+def _more_to_allow(plan: RecoveryPlan) -> str:
+    """Return that changes were withheld for want of a permission, with what gives it; else an empty text."""
+    return f"more changes can be planned {how_to_permit(plan)}" if plan.withheld else ""
+
+
+def _all_wait(plan: RecoveryPlan) -> bool:
+    """Tell whether a plan holds proposals that a person may approve, and no other."""
+    return bool(plan.proposals) and all(one.authority == "approval_required" for one in plan.proposals)
+
+
+def _found_and_left_out(plan: RecoveryPlan) -> str:
+    """Return what to do where the configuration has a batch size, but what was measured rules a smaller one out."""
+    found = plan.left_out("micro_batch_size")
+    if found is None or found.declarable or found.reason == NOT_THERE:
+        return ""
+    return (
+        "Next: what to change instead stands in the failure (`watcher inspect"
+        f" {plan.source.run_id}`). A smaller micro-batch was left out: {found.reason}"
+    )
 
 
 def _returns_wrong(verdict: Verdict, plan: RecoveryPlan) -> bool:

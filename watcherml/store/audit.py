@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from watcherml.errors import NotFound, NotOnRecord
-from watcherml.store import resolution
+from watcherml.store import absent, resolution
 from watcherml.store.claims import backed
 from watcherml.store.database import Database
 from watcherml.store.runs import Row, where
@@ -172,11 +172,8 @@ class Audit:
                 (campaign_id,),
             ).fetchone()
             found = None if row is None else backed(connection, sound("campaigns", row))
-        if found is None:
-            raise NotFound(
-                f"no campaign {campaign_id[:100]!r} in {self._database.folder}",
-                remedy="`watcher recoveries` lists them.",
-            )
+            if found is None:
+                raise absent.no_campaign(connection, campaign_id, self._database.folder)
         return found
 
     def campaigns(

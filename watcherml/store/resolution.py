@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from watcherml.errors import NotFound, StoreError
+from watcherml.errors import StoreError
+from watcherml.store.absent import no_store
 
 if TYPE_CHECKING:
     from watcherml.store.storage import Storage
@@ -27,7 +28,7 @@ class Resolution(NamedTuple):
 def resolution(storage: Storage, run_id: str) -> Resolution:
     """Return the mark on a run's failure; ``NotFound`` for an unknown run and for one without a capsule."""
     if not storage.exists:
-        raise NotFound(f"no run {run_id[:100]!r}: there is no store in {storage.path}")
+        raise no_store(f"no run {run_id[:100]!r}", storage.path)
     storage.get_run(run_id)  # an unknown run is another answer than a run that never failed
     row = storage.evidence.capsule(run_id)
     return Resolution(run_id, row["failure_class"], row["resolved_at"], row["resolved_by"], row["resolved_note"])

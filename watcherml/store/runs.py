@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from watcherml.errors import DamagedRow, NotFound, StoreError
+from watcherml.errors import DamagedRow, StoreError
+from watcherml.store import absent
 from watcherml.store.database import Database
 from watcherml.store.kept import Kept
 from watcherml.store.sound import all_sound, asked, sound
@@ -248,8 +249,8 @@ class Runs:
         """Return one run with its JSON columns decoded; ``NotFound`` if there is none."""
         with self._database.reading() as connection:
             row = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-        if row is None:
-            raise NotFound(f"no run {run_id[:100]!r} in {self._database.folder}", remedy="`watcher runs` lists them.")
+            if row is None:
+                raise absent.no_run(connection, run_id, self._database.folder)
         return sound("runs", row)
 
     def listing(

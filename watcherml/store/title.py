@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from watcherml.errors import NotFound
+from watcherml.store.absent import no_store
 
 if TYPE_CHECKING:
     from watcherml.store.storage import Storage
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def title(storage: Storage, run_id: str) -> str | None:
     """Return a run's name, None if it has none; ``NotFound`` for an unknown run."""
     if not storage.exists:
-        raise NotFound(f"no run {run_id[:100]!r}: there is no store in {storage.path}")
+        raise no_store(f"no run {run_id[:100]!r}", storage.path)
     found = storage.get_run(run_id)["title"]
     return None if found is None else str(found)
 

@@ -12,7 +12,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,9 @@ class _Attempt:
     knobs: tuple[KnobReading, ...] = ()
     device: Device = field(default_factory=lambda: Device("none"))
     gpus: int = 1
+
+
+_INNERMOST = 4  # frames of an error that are printed: what is shown of a log holds no more
 
 
 def main(argument: str) -> int:
@@ -95,6 +98,7 @@ def main(argument: str) -> int:
     data = report.to_json().encode()
     write_atomically(paths.report(line.take()), data)
     line.seal(data)
+    _say_where(error, report)
     _close_run(run, error, report)
     return 0 if report.outcome == "completed" else 1
 
@@ -226,6 +230,15 @@ def _open_run(request: TrialRequest, launch: Launch) -> Run:
     return run.start()
 
 
+def _say_where(error: BaseException | None, report: WorkerReport) -> None:
+    """Print where an error of the function's own came from; its words stand in the report, and it is asked nothing."""
+    if report.outcome == "training_failed" and error is not None and not isinstance(error, SystemExit):
+        with suppress(Exception):  # the report is written: a stream that training broke is no failure
+            lines = traceback.format_tb(error.__traceback__, limit=-_INNERMOST)
+            sys.stderr.writelines(["Traceback (most recent call last):\n", *lines])
+            sys.stderr.flush()
+
+
 def _close_run(run: Run, error: BaseException | None, report: WorkerReport) -> None:
     # The report is written: whatever the recording meets now is no failure of training.
     try:
@@ -241,4 +254,4 @@ def _close_run(run: Run, error: BaseException | None, report: WorkerReport) -> N
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv.pop(1)))  # a function that parses its command line finds none, and gets its defaults

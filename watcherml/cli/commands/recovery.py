@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from watcherml.cli.console import Console
-from watcherml.cli.shared import add_format, as_json, deliver, storage_of
+from watcherml.cli.shared import add_format, as_json, command_line, deliver, storage_of
 from watcherml.store.storage import Storage
+
+if TYPE_CHECKING:
+    from watcherml.api.recover import Campaign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +36,23 @@ def run(values: argparse.Namespace, console: Console) -> int:
         show_imported(values, console, storage)
         return 0
     if values.watch and row["lifecycle"] == "running":
-        from watcherml.cli.follow import Follower
-
-        Follower(console, Campaign(values.campaign_id, storage)).to_the_end()
+        _follow(values, console, Campaign(values.campaign_id, storage))
         row = data.campaign(storage, values.campaign_id)
     show = _ended if row["lifecycle"] == "ended" else _going_on
     show(values, console, storage, row)
     return 0
+
+
+def _follow(values: argparse.Namespace, console: Console, campaign: Campaign) -> None:
+    """Follow to the end; who presses Ctrl-C reads that only the watching ended."""
+    from watcherml.cli.follow import Follower
+
+    try:
+        Follower(console, campaign).to_the_end()
+    except KeyboardInterrupt:
+        end_it = command_line(values, "stop", campaign.campaign_id)
+        console.notice(f"Not watching any longer. {campaign.campaign_id} goes on; `{end_it}` ends it.")
+        raise
 
 
 def _claimed(values: argparse.Namespace, console: Console, storage: Storage, row: dict[str, Any]) -> None:
