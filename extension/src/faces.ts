@@ -1,6 +1,7 @@
 /**
  * Panels of a notebook whose kernel is gone. An output of ours holds HTML beside the view of a widget; JupyterLab
- * chooses the view, and where there is no model for it, says so instead of showing the HTML.
+ * chooses the view, and where there is no model for it, says so instead of showing the HTML. In a page that is open
+ * when a kernel is killed, it leaves the view with buttons that nobody answers.
  */
 
 import type { CodeCell } from '@jupyterlab/cells';
@@ -12,10 +13,13 @@ const OURS = 'class="wml-';
 // The words of the renderer of widgets; it has no other sign of either.
 const LOST = 'Error displaying widget';
 const LOADING = 'Loading widget...';
+// On what has lost its kernel, until a connection to the same one is there again.
+const DISCONNECTED = 'jupyter-widgets-disconnected';
 // A live view takes less; without a kernel it is waited for without an end.
 const PATIENCE_MS = 1500;
 const PAUSE_MS = 250;
 const NOTE = 'As it was when it was shown; the kernel of that time is gone.';
+const AGAIN = '%watcher plan RUN_ID shows a plan with its buttons again, %watcher recovery a campaign.';
 
 /** Show the HTML of panels that no kernel keeps alive, in every notebook. */
 export function keepFaces(notebooks: INotebookTracker): void {
@@ -31,7 +35,9 @@ class Faces {
   constructor(panel: NotebookPanel) {
     this._panel = panel;
     this._observer = new MutationObserver(() => this._soon());
-    this._observer.observe(panel.content.node, { childList: true, subtree: true });
+    // Of attributes only classes: a view that loses its kernel changes nothing else.
+    const kinds = { childList: true, subtree: true, attributes: true, attributeFilter: ['class'] };
+    this._observer.observe(panel.content.node, kinds);
     panel.sessionContext.iopubMessage.connect((_, message) => {
       if (message.header.msg_type === 'update_display_data') {
         this._replace(message.content as unknown as IUpdate);
@@ -78,7 +84,8 @@ class Faces {
     const face = this._shown.get(row);
     const view = row.widgets.find(one => one !== face && one.hasClass('jp-OutputArea-output'));
     const words = view && view.node.childElementCount === 0 ? view.node.textContent ?? '' : '';
-    if (view && (words.startsWith(LOST) || (words === LOADING && this._waitedFor(view)))) {
+    const cutOff = !!view?.node.firstElementChild?.classList.contains(DISCONNECTED);
+    if (view && (cutOff || words.startsWith(LOST) || (words === LOADING && this._waitedFor(view)))) {
       if (!face) {
         this._shown.set(row, this._show(row, html));
       }
@@ -112,7 +119,7 @@ class Faces {
     void face.renderModel(rendermime.createModel({ data: { 'text/html': html }, trusted: false })).then(() => {
       const note = document.createElement('div');
       note.className = 'wml-kept-note';
-      note.textContent = NOTE;
+      note.textContent = /class="wml-(plan|progress)/.test(html) ? `${NOTE} ${AGAIN}` : NOTE;
       face.node.prepend(note);
     });
     return face;

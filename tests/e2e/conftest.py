@@ -47,7 +47,8 @@ def jupyter_home():
     (notifications / "notification.jupyterlab-settings").write_text(json.dumps(QUIET))
     sidebar_home.provide(folders["JUPYTER_CONFIG_DIR"], folders["JUPYTER_DATA_DIR"])
     path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH", "")]))
-    yield {**os.environ, **folders, "PYTHONPATH": path}
+    # Else the sidebar that is installed in this environment comes before that of this tree.
+    yield {**os.environ, **folders, "PYTHONPATH": path, "JUPYTER_PREFER_ENV_PATH": "0"}
     shutil.rmtree(home, ignore_errors=True)
 
 
@@ -126,6 +127,7 @@ def lab_server(jupyter_home, tmp_path_factory):
         "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
         "--allow-root", "--LabApp.expose_app_in_browser=True", "--LanguageServerManager.autodetect=False",
         "--LabApp.extension_manager=readonly", "--JupyterNotebookApp.expose_app_in_browser=True",
+        "--KernelRestarter.time_to_dead=0.3",  # between two looks at whether a kernel has died
     ]  # fmt: skip
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=jupyter_home, stdout=log, stderr=log, start_new_session=True)

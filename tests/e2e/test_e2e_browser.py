@@ -106,6 +106,8 @@ def decide_edit_and_start(lab, front):
     panel = lab.output(RECOVERY)
     approve = panel.locator(f".wml-approve-{HALF}")
     expect(panel.locator(".wml-plan")).to_contain_text("none may run yet")
+    for name in ("Your name, for approvals", f"Reason for {HALF}, for the record"):
+        expect(panel.get_by_role("textbox", name=name)).to_be_visible()  # as a screen reader finds it
     approve.click()
     expect(panel.locator(".wml-message")).to_contain_text("approved_by")  # nobody has said who approves, and why
     expect(approve).to_be_enabled()

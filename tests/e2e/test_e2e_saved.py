@@ -22,8 +22,11 @@ DECIDE = "\n".join(
     )
 )
 START = f"{DECIDE}\nrecovery.start()"
-CELLS = [SETUP, FAIL, RECOVER.replace("--confirmation-runs 2", "--confirmation-runs 1"), START, AGAIN]
-RUN, FAILED, PLANNED, STARTED, WAITING = range(5)
+# JupyterLab's own, for what it had asked the kernel that died.
+OF_THE_KILLED = "Canceled future for"
+KILLED = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+CELLS = [SETUP, FAIL, RECOVER.replace("--confirmation-runs 2", "--confirmation-runs 1"), START, AGAIN, KILLED]
+RUN, FAILED, PLANNED, STARTED, WAITING, KILL = range(6)
 
 
 def wait_until_settled(lab, *numbers):
@@ -86,9 +89,11 @@ def test_a_saved_panel_is_its_html_once_its_kernel_is_gone(front, open_notebook)
     the_end_is_seen_by_a_page_that_was_opened_later(lab, front)
     lab.run_cell(WAITING)
     assert views(save(lab), WAITING) == [True]
+    its_buttons_go_with_a_kernel_that_is_killed(lab, front)
     reopen_with_a_fresh_kernel(lab)
     assert_its_html_is_shown(lab, f"{front}-saved-fresh")
-    assert not lab.errors, lab.errors
+    errors = [one for one in lab.errors if OF_THE_KILLED not in one]
+    assert not errors, errors
 
 
 @pytest.mark.long
@@ -99,6 +104,20 @@ def test_without_any_kernel_a_panel_does_not_load_for_ever(open_notebook, jupyte
     save(lab)
     reopen_without_a_kernel(lab, jupyter_home)
     assert_its_html_is_shown(lab, "lab-saved-none")
+
+
+def its_buttons_go_with_a_kernel_that_is_killed(lab, front):
+    from playwright.sync_api import expect
+
+    start = lab.output(WAITING).locator(".wml-start")
+    expect(start).to_be_visible()
+    expect(lab.output(WAITING).locator(".wml-kept")).to_have_count(0)
+    lab.page.evaluate(f"() => {{ {CURRENT}.content.activeCellIndex = {KILL} }}")
+    lab.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
+    expect(start).to_be_hidden()  # nobody would answer it, in the kernel that the server has started instead
+    lab.page.get_by_role("button", name="Ok", exact=True).click()  # of JupyterLab, which tells that the kernel died
+    assert_its_html_is_shown(lab, f"{front}-killed")
+    lab.page.wait_for_function(f"() => {CURRENT}.sessionContext.session?.kernel?.status === 'idle'")
 
 
 def the_end_is_seen_by_a_page_that_was_opened_later(lab, front):
@@ -127,7 +146,7 @@ def assert_its_html_is_shown(lab, name):
 
     output = lab.output(WAITING)
     expect(output.locator(".wml-kept")).to_contain_text("none may run yet")
-    expect(output.locator(".wml-kept")).to_contain_text("the kernel of that time is gone")
+    expect(output.locator(".wml-kept")).to_contain_text("the kernel of that time is gone. %watcher plan RUN_ID")
     expect(output.get_by_text(re.compile("Error displaying widget|Loading widget"))).to_be_hidden()
     assert_nothing_sticks_out(output)
     lab.shot(output, name)

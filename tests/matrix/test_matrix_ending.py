@@ -60,4 +60,4 @@ def test_a_shutdown_replaces_what_is_still_live(ending):
     (name,) = [name for name, one in kernel.outputs.items() if VIEW in one]
     kernel.manager.request_shutdown()
     wait_for_updates(kernel, lambda: VIEW not in kernel.outputs[name])
-    assert "stopped by a person" in kernel.outputs[name]["text/plain"]
+    assert "was interrupted" in kernel.outputs[name]["text/plain"]

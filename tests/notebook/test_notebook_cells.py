@@ -184,6 +184,8 @@ def test_a_second_init_ends_the_unfinished_run(notebook):
     assert status(notebook, first) == ("interrupted", f"superseded by {notebook['run'].run_id}")
     assert first.status == "interrupted" and notebook["run"].status == "running"
     assert "was not finished" in outcome.text
+    shown = notebook.run(f"%watcher inspect {first.run_id}").value.text()
+    assert "was interrupted" in shown and "a person" not in shown  # nobody has stopped it
 
 
 def test_a_run_whose_last_cell_failed_ends_as_failed(notebook):

@@ -39,6 +39,16 @@ def test_the_fields_hold_what_the_failed_run_gives(panel):
     assert guards(panel) == ()  # nothing is sealed that nobody asked for
 
 
+def test_every_field_has_a_name_of_its_own_for_a_screen_reader(panel):
+    fields = ["approved-by", "metrics", "minimum-progress-steps", "confirmation-runs", "max-trials"]
+    fields += ["max-peak-vram-gib", *(f"reason-{key}" for key, state in panel.states().items() if state == "waiting")]
+    found = [one(panel, f"wml-{name}") for name in fields]
+    names = [field.description for field in found]
+    assert len(names) > 7 and all(names) and len(set(names)) == len(names)
+    assert f"Reason for {NEEDS}, for the record" in names
+    assert [field.style.description_width for field in found] == ["0px"] * len(found)  # what is seen stands beside it
+
+
 def test_another_plan_takes_the_place_of_the_first_and_drops_its_decisions(panel, notebook):
     panel.approve(NEEDS, approved_by="Ada", reason="half is enough")
     panel.reject(FREE)

@@ -184,6 +184,7 @@ REFUSED = {
     "an unknown flag": ("--wat", "x = 1", "--wat"),
     "an open quote": ("--project 'x", "x = 1", "balanced quotes"),
     "a name that is no variable": ("--name 1x", "x = 1", "--name"),
+    "a word of Python": ("--name class", "x = 1", "--name"),
     "a project that is too long to be one": ("--name _x", "x = 1", "--name"),
 }
 

@@ -8,6 +8,9 @@ from notebook_shell import wait_for
 import watcherml
 from watcherml.notebook.panels import run as run_module
 from watcherml.notebook.panels.run import RunPanel, run_panel
+from watcherml.report.curves import Curve
+from watcherml.report.html_live import small_table
+from watcherml.report.units import format_number
 
 EVIL = "<script>alert(1)</script>"
 
@@ -94,6 +97,11 @@ def test_hostile_and_many_names_are_shown_as_text(storage):
     html += RunPanel(storage, run.run_id, run).html()
     assert "<script" not in html and "&lt;script&gt;" in html
     assert "not finite" in html and "18 more metrics" in html
+
+
+def test_a_number_is_never_broken_into_two():
+    curve = Curve("loss", "step", ((1.0, -1.234567e-05),), format_number)
+    assert small_table("Metric", [curve]).count('white-space:nowrap">-1.23457e-05</div>') == 3
 
 
 def test_gpus_are_shown_with_what_this_process_and_everybody_holds():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import shlex
 from argparse import Namespace
 from collections.abc import Callable
@@ -98,7 +99,7 @@ def require_variable(session: Session, name: str, kinds: tuple[type, ...], field
 
     What is of these kinds came from an earlier call and may be replaced.
     """
-    if not name.isidentifier() or name.startswith("_"):
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise UsageError(field, expected="a variable's name", got=repr(name)[:80])
     present = session.shell.user_ns.get(name)
     if present is not None and not is_a(present, kinds):

@@ -69,7 +69,7 @@ _RUN_STATUSES = {
     "running": "The process was alive when the store was last read.",
     "success": "The run ended by itself without an error.",
     "failed": "The run ended with an error.",
-    "interrupted": "A person stopped the run.",
+    "interrupted": "A person stopped the run, or its process or the next run came before finish().",
     "killed": "The process vanished without saying why.",
 }
 

@@ -14,7 +14,7 @@ from watcherml.report.words import RUN_TONES, device_of, run_headline
 
 MOST_ROWS = 12
 _CURVE_WIDTH, _CURVE_HEIGHT = 180, 28  # pixels
-_NAME_WIDTH, _NUMBER_WIDTH = 210, 78
+_NAME_WIDTH, _NUMBER_WIDTH = 210, 90  # -1.23457e-05 takes 88
 
 
 def html_live_head(row: Mapping[str, Any], last: Mapping[str, float], now: float) -> str:
@@ -90,7 +90,8 @@ def small_table(title: str, found: Sequence[Curve]) -> Html:
         (
             _wide(_NAME_WIDTH, markup.shown(curve.name, 60)),
             _small(curve),
-            *(_wide(_NUMBER_WIDTH, markup.escape(words)) for words in _figures(curve)[: len(heads) - 2]),
+            # A number on two lines reads as two numbers.
+            *(_wide(_NUMBER_WIDTH, markup.escape(words), "nowrap") for words in _figures(curve)[: len(heads) - 2]),
         )
         for curve in found
     ]
@@ -107,9 +108,9 @@ def _figures(curve: Curve) -> tuple[str, str, str, str]:
     )
 
 
-def _wide(pixels: int, body: Html) -> Html:
+def _wide(pixels: int, body: Html, wrapping: str = "normal") -> Html:
     # Widths on cells are not honoured; on a box inside they are.
-    return Html(f'<div style="width:{pixels}px;white-space:normal">{body}</div>')
+    return Html(f'<div style="width:{pixels}px;white-space:{wrapping}">{body}</div>')
 
 
 def _small(curve: Curve) -> Html:

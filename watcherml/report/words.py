@@ -169,7 +169,7 @@ def run_headline(row: Mapping[str, Any]) -> str:
         "running": f"Run {name} is going on{at}.",
         "success": f"Run {name} finished{took}{at}.",
         "failed": f"Run {name} failed{took}{at}. Next: read its failure capsule.",
-        "interrupted": f"Run {name} was stopped by a person{took}{at}.",
+        "interrupted": f"Run {name} was interrupted{took}{at}.",
         "killed": f"Run {name} was killed{took}{at}; the last points it wrote are kept.",
     }
     return text.get(status, f"Run {name} is {one_line(status, 40)}{took}{at}.")

@@ -21,6 +21,7 @@ from watcherml.report.safe import many_lines, one_line
 Action = Callable[[], object]
 PLAN_FOLD = "The plan: proposals, contract, what was left out"
 _MARGIN = "2px 6px 2px 0"
+_BESIDE_LABEL_PX = 8  # between a label of ipywidgets and its field
 
 
 class Panel(abc.ABC):
@@ -202,14 +203,26 @@ def panel_box() -> Any:
     return made
 
 
-def text_field(css: str, placeholder: str, value: str = "") -> Any:
-    """Return a field for one line of text."""
+def text_field(css: str, placeholder: str, value: str = "", *, name: str = "") -> Any:
+    """Return a field for one line of text. ``name`` is what a screen reader calls it (default: the placeholder)."""
     # Letter by letter the front end holds back the last ones, and a click on a button overtakes them.
     made = widgets().Text(
         value=value, placeholder=placeholder, continuous_update=False, layout={"width": "320px", "margin": _MARGIN}
     )
     made.add_class(css)
-    return made
+    return named(made, name or placeholder)
+
+
+def named(field: Any, name: str) -> Any:
+    """Return a field with a name for those who hear the page: what stands beside it is a widget of its own.
+
+    It is the field's label, without width. ipywidgets joins a label to every field, and an empty one takes even the
+    placeholder's part as a name.
+    """
+    field.description, field.style.description_width = name, "0px"
+    top, right, bottom = (field.layout.margin or _MARGIN).split()[:3]
+    field.layout.margin = f"{top} {right} {bottom} {-_BESIDE_LABEL_PX}px"
+    return field
 
 
 def button(label: str, css: str, action: Action, *, style: str = "", icon: str = "", tooltip: str = "") -> Any:

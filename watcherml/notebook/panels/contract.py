@@ -10,6 +10,7 @@ from watcherml.notebook.panels import base
 from watcherml.report import markup
 from watcherml.report.markup import Html
 
+_GUARDS = "Metrics to guard"
 _GUARD = "NAME:minimize|maximize:BASELINE:TOLERANCE, one a line"
 # Name of the change, its label, what an empty field means (None: it has to be filled), and a hint.
 _NUMBERS: tuple[tuple[str, str, bool, str], ...] = (
@@ -33,9 +34,9 @@ class ContractFields:
         )  # fmt: skip
         self.metrics.add_class("wml-metrics")
         self._fields = {}
-        for name, _, _, hint in _NUMBERS:
-            self._fields[name] = base.text_field(f"wml-{name.replace('_', '-')}", hint)
-        rows = [self._row("Metrics to guard", self.metrics)]
+        for name, label, _, hint in _NUMBERS:
+            self._fields[name] = base.text_field(f"wml-{name.replace('_', '-')}", hint, name=f"{label}: {hint}")
+        rows = [self._row(_GUARDS, base.named(self.metrics, f"{_GUARDS}: {_GUARD}"))]
         rows += [self._row(label, self._fields[name], hint) for name, label, _, hint in _NUMBERS]
         self._open = w.ToggleButton(description="Change the contract", icon="pencil",
                                     layout={"width": "auto", "min_width": "160px", "margin": "2px 0 4px 0",

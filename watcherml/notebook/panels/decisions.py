@@ -49,13 +49,15 @@ class DecisionRow:
 
     def _with_approval(self, decide: Callable[[str, str, str], None]) -> list[Any]:
         key = self.proposal.proposal_id
-        reason = base.text_field(f"wml-reason-{key}", "Reason, for the record")
+        reason = base.text_field(
+            f"wml-reason-{key}", "Reason, for the record", name=f"Reason for {key}, for the record"
+        )
         return [
             reason,
             base.button("Approve", f"wml-approve-{key}", lambda: decide("approve", key, reason.value),
-                        icon="check", tooltip="Let exactly this proposal run"),
+                        icon="check", tooltip=f"Let exactly this proposal run: {key}"),
             base.button("Reject", f"wml-reject-{key}", lambda: decide("reject", key, reason.value),
-                        icon="times", tooltip="Never try this proposal in this campaign"),
+                        icon="times", tooltip=f"Never try this proposal in this campaign: {key}"),
         ]  # fmt: skip
 
     def _simple(self, decide: Callable[[str, str, str], None]) -> list[Any]:
@@ -64,7 +66,7 @@ class DecisionRow:
             value=False,
             description="Leave out",
             layout={"width": "100px", "margin": "2px 0"},
-            tooltip="Do not try this proposal",
+            tooltip=f"Do not try this proposal: {key}",
         )
         toggle.add_class(f"wml-reject-{key}")
 
