@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from watcherml import TrainingEntrypoint, validate_entrypoint
-from watcherml.trials import loading
+from watcherml.trials import code
 from watcherml.trials.check_entrypoint import child_environment
 
 TRAIN = "import helper\ndef train(config, max_steps=None):\n    return {'steps_completed': helper.STEPS}\n"
@@ -70,16 +70,16 @@ def test_bytecode_without_its_source_is_code_of_the_project(tmp_path, monkeypatc
 @pytest.mark.parametrize("suffix", importlib.machinery.EXTENSION_SUFFIXES)
 def test_a_compiled_extension_is_code_of_the_project(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(loading, "_LOADERS", ())  # or this process would go on telling
+    monkeypatch.setattr(code, "_LOADERS", ())  # or this process would go on telling
     monkeypatch.syspath_prepend(tmp_path)
     fast = tmp_path / f"fast{suffix}"
     fast.write_bytes(b"built once")
-    files = loading.watch_imports(tmp_path)
+    files = code.watch_imports(tmp_path)
     with pytest.raises(ImportError):
         __import__("fast")
     first = dict(files)
     fast.write_bytes(b"built again")
-    files = loading.watch_imports(tmp_path)
+    files = code.watch_imports(tmp_path)
     with pytest.raises(ImportError):
         __import__("fast")
     assert list(first) == [fast.name] and files[fast.name] != first[fast.name]
@@ -89,5 +89,5 @@ def test_the_cache_of_bytecode_is_no_code(tmp_path, monkeypatch):
     cached = tmp_path / "__pycache__" / "ent.cpython-311.pyc"
     cached.parent.mkdir()
     cached.write_bytes(b"")
-    assert loading._digest_of(str(cached), tmp_path) is None
-    assert not loading._is_code(str(tmp_path / "data.csv"))
+    assert code._digest_of(str(cached), tmp_path) is None
+    assert not code._is_code(str(tmp_path / "data.csv"))

@@ -12,7 +12,7 @@ from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.protocol.request import Launch
 from watcherml.sealed.device import Device
 from watcherml.store.storage import Storage
-from watcherml.trials import loading, runner
+from watcherml.trials import code, runner
 from watcherml.trials.runner import LocalExecutor
 
 TRAINS = "import time\n\ndef train(config, max_steps=None):\n    time.sleep(0.3)\n    return {'steps_completed': 50}\n"
@@ -42,14 +42,14 @@ def test_a_clock_that_jumps_ends_no_trial(tmp_path, monkeypatch):
 
 def test_a_script_that_runpy_runs_is_measured_as_it_was_then(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(loading, "_LOADERS", ())  # or this process would go on telling
+    monkeypatch.setattr(code, "_LOADERS", ())  # or this process would go on telling
     monkeypatch.setattr(io, "open_code", io.open_code)
     script = tmp_path / "script.py"
     script.write_text("VALUE = 1\n")
-    files = loading.watch_imports(tmp_path)
+    files = code.watch_imports(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert runpy.run_path("script.py")["VALUE"] == 1
     before = dict(files)
     script.write_text("VALUE = 2\n")
     assert list(before) == ["script.py"] and files == before
-    assert loading.watch_imports(tmp_path) == {} and runpy.run_path(str(script))["VALUE"] == 2
+    assert code.watch_imports(tmp_path) == {} and runpy.run_path(str(script))["VALUE"] == 2

@@ -9,6 +9,10 @@ from typing import Annotated
 from watcherml.sealed.fields import Digest, Identity, Items
 from watcherml.sealed.record import Record
 
+# How the names of a trial's code begin: of a file outside the project, of one that was made while the trial ran, and
+# of a module outside the project, wherever its file lies.
+OUTSIDE, MADE, MODULE = "../", "made: ", "module "
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadIdentity(Record):
@@ -29,7 +33,9 @@ class CodeIdentity(Record):
     """The entrypoint's own code: digests of the files under the project root that importing it loads.
 
     Keys are paths relative to the project root with forward slashes; values are SHA-256 of the bytes. A trial also
-    names what it loaded from elsewhere and no package brought; such keys begin with ``../``.
+    names what it loaded from elsewhere and no package brought; such keys begin with ``../``, and ``module NAME`` says
+    what was imported under a name, because another folder may come first. ``made: PATH`` is a file that was written
+    while the trial ran, by the trial or by somebody else: only the trials together tell which.
     """
 
     files: Annotated[Mapping[str, Digest], Items(1, 5_000)]

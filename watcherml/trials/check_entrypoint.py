@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _child(order: dict[str, Any]) -> dict[str, Any]:
     from watcherml.recorder import environment
-    from watcherml.trials import loading
+    from watcherml.trials import code, loading
     from watcherml.trials.cannot_import import cannot_import
 
     root = Path(order["project_root"])
@@ -178,7 +178,7 @@ def _child(order: dict[str, Any]) -> dict[str, Any]:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the module's own, told to whoever has to mend it
             raise cannot_import(entrypoint.module, error, root) from None
         parameters = loading.check_signature(function, order["require_max_steps"])
-        files = loading.code_files(root)
+        files = code.code_files(root)
         if not files:
             raise InvalidEntrypoint(
                 "project_root",

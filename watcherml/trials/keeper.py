@@ -45,7 +45,8 @@ def guarded(paths: TrialPaths, seconds: float, inner: Callable[[int | None], Non
     if pid == 0:
         os.close(alive)
         inner(outer)
-        return 0
+        # Not through the interpreter's end: it waits for threads of a debugger or a profiler that no fork brings along.
+        os._exit(0)
     os.close(held)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, _: _send(pid, signum))

@@ -123,11 +123,17 @@ def _failure_of(error: BaseException, other_loader: bool, stepping: Collection[s
     )
 
 
+def packages() -> str:
+    """Return the fingerprint of the packages that are installed where this process looks for them now."""
+    return str(environment.collect()["fingerprint"])
+
+
 def identity_of(
-    request: TrialRequest, launch: Launch, files: dict[str, str], told_model: str | None = None
+    request: TrialRequest, launch: Launch, files: dict[str, str], found_packages: str | None, told_model: str | None
 ) -> MeasuredIdentity:
     """Measure dataset, packages, commit, model and code in this process; what fails stays None.
 
+    ``found_packages`` is what ``packages`` told before the entrypoint was called, None where it came to no call;
     ``told_model`` is what the entrypoint gave to ``watcherml.identify``.
     """
     fingerprint: str | None = None
@@ -138,7 +144,7 @@ def identity_of(
             fingerprint = None
     return MeasuredIdentity(
         dataset_fingerprint=fingerprint,
-        environment_fingerprint=str(environment.collect()["fingerprint"]),
+        environment_fingerprint=found_packages or packages(),
         git_commit=source.head_commit(Path(launch.project_root)),
         model_identifier=told_model or model_identifier(request.config),
         code=CodeIdentity(files) if files else None,

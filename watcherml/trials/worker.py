@@ -30,7 +30,7 @@ from watcherml.recorder.told import Told, listen
 from watcherml.sealed.device import Device
 from watcherml.sealed.floats import restore_floats
 from watcherml.sealed.record import thaw
-from watcherml.trials import loading, measure, observe, peaks, surroundings
+from watcherml.trials import code, loading, measure, observe, peaks, surroundings
 from watcherml.trials.handover import WorkerEnd
 from watcherml.trials.members import put_mark
 from watcherml.trials.paths import GUARD, TrialPaths
@@ -45,6 +45,7 @@ class _Attempt:
     metrics: dict[str, float] = field(default_factory=dict)
     progress: Progress = field(default_factory=lambda: Progress(0, "none"))
     files: dict[str, str] = field(default_factory=dict)
+    packages: str | None = None
     peak: Peak | None = None
     knobs: tuple[KnobReading, ...] = ()
     device: Device = field(default_factory=lambda: Device("none"))
@@ -88,7 +89,7 @@ def main(argument: str) -> int:
         metrics=attempt.metrics,
         progress=attempt.progress,
         peak=attempt.peak,
-        identity=measure.identity_of(request, launch, attempt.files, told.model),
+        identity=measure.identity_of(request, launch, attempt.files, attempt.packages, told.model),
         knobs=attempt.knobs,
         traits=traits.seen,
         device=attempt.device,
@@ -162,20 +163,23 @@ def _call(
     put_back: Callable[[], None],
 ) -> Any:
     """Import the entrypoint and call it; whatever it did to the process is undone, whichever way it ended."""
-    since = time.time()
-    imported = loading.watch_imports(root, since)
+    began = code.Began(time.time())
+    imported = code.watch_imports(root, began)
     replaced = surroundings.watch_own_code()
     try:
         function = loading.load(request.entrypoint)
-        attempt.files = {**loading.code_files(root, since), **imported}
+        attempt.files = code.together(imported, code.code_files(root, began))
+        # As it was when the entrypoint was checked: what training imports may add folders of packages to sys.path.
+        attempt.packages = measure.packages()
         counter.watch()
+        began.calls()
         with enter():
             return function(config=config, max_steps=request.max_steps)
     finally:
         put_back()
         found = replaced()
         # What training imported on its way counts too, with the content that it had when it was imported.
-        attempt.files = {**loading.code_files(root, since), **attempt.files, **imported}
+        attempt.files = code.together(imported, attempt.files, code.code_files(root, began))
         if found:
             raise InvalidValue(", ".join(found[:5]), expected="this package's own code", got="another's")
 

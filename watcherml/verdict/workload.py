@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from watcherml.contract.identity import MADE, MODULE
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.protocol.result import Trial
 from watcherml.protocol.verdict import Check
@@ -68,19 +69,30 @@ def other_words(checks: tuple[Check, ...]) -> str:
 
 def _differing(trials: tuple[Trial, ...]) -> tuple[list[str], list[str]]:
     """Return the files with two contents, and the identities with two values."""
-    measured = [one.result.identity for one in trials if one.result.identity is not None]
+    measured = [one.result.identity for one in _by_start(trials) if one.result.identity is not None]
     contents: dict[str, set[str]] = {}
+    made: dict[str, bool] = {}
     for one in measured:
-        for path, content in (one.code.files if one.code else {}).items():
-            contents.setdefault(path, set()).add(content)
-    differing = sorted(path for path, found in contents.items() if len(found) > 1)
+        for name, content in (one.code.files if one.code else {}).items():
+            path = name.removeprefix(MADE)
+            # What the first trial that loaded a file had made itself is no code of the project, however often it is
+            # made; of what lay there before, whatever is written over it later is an edit.
+            if not made.setdefault(path, name != path) or name == path:
+                contents.setdefault(path, set()).add(content)
+    changed = [path for path, found in contents.items() if len(found) > 1]
+    files = [path for path in changed if not path.startswith(MODULE)]
+    differing = sorted(files or changed)
     return differing, [name for name in _COMPARED if len({getattr(one, name) for one in measured}) > 1]
+
+
+def _by_start(trials: tuple[Trial, ...]) -> list[Trial]:
+    return sorted(trials, key=lambda each: (each.result.started_at, each.request.trial_id))
 
 
 def _between(trials: tuple[Trial, ...]) -> str:
     """Return which two trials, in the order of their start, first differ."""
     before: Trial | None = None
-    for one in sorted(trials, key=lambda each: (each.result.started_at, each.request.trial_id)):
+    for one in _by_start(trials):
         if one.result.identity is None:
             continue
         if before is not None and _differing((before, one)) != ([], []):
