@@ -39,6 +39,8 @@ def test_what_the_first_trial_made_itself_is_no_edit(files):
     [
         pytest.param([{"gen.py": OLD}, {}, {"gen.py": OLD}, {"gen.py": OLD}, {MADE: NEW}], id="in the last trial"),
         pytest.param([{MADE: OLD}, {"gen.py": OLD}, {}, {"gen.py": NEW}, {}], id="between two trials"),
+        pytest.param([{}, {}, {}, {MADE: OLD}, {"gen.py": NEW}], id="in one trial and again before the next"),
+        pytest.param([{MADE: OLD}, {MADE: OTHER}, {}, {}, {"gen.py": NEW}], id="made by nobody"),
     ],
 )  # fmt: skip
 def test_what_lay_there_and_was_written_over_is_an_edit(files):

@@ -71,15 +71,19 @@ def _differing(trials: tuple[Trial, ...]) -> tuple[list[str], list[str]]:
     """Return the files with two contents, and the identities with two values."""
     measured = [one.result.identity for one in _by_start(trials) if one.result.identity is not None]
     contents: dict[str, set[str]] = {}
+    written: dict[str, set[str]] = {}
     made: dict[str, bool] = {}
     for one in measured:
         for name, content in (one.code.files if one.code else {}).items():
             path = name.removeprefix(MADE)
             # What the first trial that loaded a file had made itself is no code of the project, however often it is
             # made; of what lay there before, whatever is written over it later is an edit.
-            if not made.setdefault(path, name != path) or name == path:
-                contents.setdefault(path, set()).add(content)
-    changed = [path for path, found in contents.items() if len(found) > 1]
+            by_trial = made.setdefault(path, name != path) and name != path
+            (written if by_trial else contents).setdefault(path, set()).add(content)
+    # What a trial found there, and no trial had made, came from somebody else.
+    changed = [
+        path for path, found in contents.items() if len(found) > 1 or (made[path] and not found <= written[path])
+    ]
     files = [path for path in changed if not path.startswith(MODULE)]
     differing = sorted(files or changed)
     return differing, [name for name in _COMPARED if len({getattr(one, name) for one in measured}) > 1]
