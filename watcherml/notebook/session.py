@@ -30,7 +30,7 @@ from watcherml.store.storage import Storage
 
 _ATTRIBUTE = "_watcherml_session"
 _CELL_RUNS = "_watcherml_cell_runs"
-# What a session that is unloaded leaves to the next one; the last failure only if nothing has failed in between.
+# What a session that is unloaded leaves to one of the same cell, or where its last failure is the last one still.
 _LEFT = "_watcherml_left"
 _OF_FAILURE = ("pending", "recorded")
 _OF_SESSION = ("keep_frames", "frames_kept", "released", "_last_storage", "_last_oom", "_campaign", *_OF_FAILURE)
@@ -84,12 +84,9 @@ class Session:
         count, left = self.shell.__dict__.pop(_CELL_RUNS, (None, []))
         if count == self.shell.execution_count:  # reloaded by the cell whose run it is
             self.cell_runs = left
-        seen, left = self.shell.__dict__.pop(_LEFT, (None, {}))
         # Of a cell before this one, which may ask for it to be captured.
         self._seen_error = self._ended_with = id(_last_error())
-        for name, value in left.items():
-            if name not in _OF_FAILURE or seen == self._seen_error:
-                setattr(self, name, value)
+        self._take_over(*self.shell.__dict__.pop(_LEFT, (None, None, {})))
         self._unlisten = record.on_start(self.run_started)
         for run in record.open_runs():  # of a cell before this one, or of a session that was unloaded
             self.runs.adopt(run)
@@ -106,13 +103,21 @@ class Session:
             delattr(self.shell, _ATTRIBUTE)
         if self.cell_runs:
             setattr(self.shell, _CELL_RUNS, (self.shell.execution_count, self.cell_runs))
-        setattr(self.shell, _LEFT, (id(_last_error()), {name: getattr(self, name) for name in _OF_SESSION}))
+        left = {name: getattr(self, name) for name in _OF_SESSION}
+        setattr(self.shell, _LEFT, (id(_last_error()), self.shell.execution_count, left))
         self._unlisten()
         record.set_history(None)
         self._threads.remove()
         atexit.unregister(self._last_flush)
         self._last_flush()
         self._behind.end()
+
+    def _take_over(self, error: int | None, count: int | None, left: dict[str, Any]) -> None:
+        failed = error == self._seen_error and any(left.get(name) is not None for name in _OF_FAILURE)
+        if failed or count == self.shell.execution_count:  # else a later cell begins anew, in the store of its place
+            for name, value in left.items():
+                if failed or name not in _OF_FAILURE:
+                    setattr(self, name, value)
 
     # -- hooks ------------------------------------------------------------------------------------------------
 
