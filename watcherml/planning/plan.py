@@ -23,7 +23,7 @@ from watcherml.planning.wording import cut
 from watcherml.protocol.plan import RecoveryPlan, Skipped, Source, control_steps
 from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
 
-PLANNER_VERSION = 5
+PLANNER_VERSION = 6
 # What a plan of automatic proposals only was not given, beside the contract's permissions.
 ASKED = "include_approval_required"
 _RULES: tuple[Callable[[Situation], Drafts], ...] = (

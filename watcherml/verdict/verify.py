@@ -33,7 +33,8 @@ for despite a cause. Everything is recomputed from the values; no flag inside th
 
 What an earlier version put on record is judged by the checks that it had: before version 3 nothing read controls back
 (``earlier``), and whether checkpointing saves memory was not asked. Before version 4 a reason code did not ask whether
-what was missing had failed or was never tried to its end.
+what was missing had failed or was never tried to its end. Before version 5 no trial told which files it had made
+itself, so that their records have no such names.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from watcherml.verdict.saving import saving_checks
 from watcherml.verdict.workload import same_workload, workload_changed
 
 # Goes up with every change of the checks, the ranking or the reason codes.
-VERIFIER_VERSION = 4
+VERIFIER_VERSION = 5
 # From this version on a reason says "failed" only of what failed, and the control that reproduces comes first.
 _TELLS_FAILED_FROM_MISSING = 4
 
