@@ -103,3 +103,19 @@ def test_a_notebook_that_saves_itself_and_a_new_checkpoint_change_nothing(storag
     verdict, roles = recover(storage, project, "confirmation", save)
     assert verdict.status == "verified", verdict.sentence
     assert roles == ["control", "probe", "full", "confirmation"]
+
+
+@pytest.mark.long
+def test_a_package_that_takes_the_place_of_a_module_imported_late_is_an_edit(storage, project):
+    (project / "ent.py").write_text(
+        TEXT_ENTRYPOINT.replace("    time.sleep", "    import late_part\n    time.sleep", 1)
+    )
+    (project / "late_part.py").write_text("VALUE = 1\n")
+
+    def refactor():
+        (project / "late_part").mkdir()
+        (project / "late_part" / "__init__.py").write_text("VALUE = 2\n")
+
+    verdict, _ = recover(storage, project, "confirmation", refactor)
+    assert (verdict.status, verdict.reason_code) == ("not_recovered", "workload_changed")
+    assert "module late_part is not the same in" in verdict.sentence, verdict.sentence

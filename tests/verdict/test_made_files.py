@@ -52,3 +52,11 @@ def test_a_module_that_came_from_another_folder_is_named_only_where_no_file_says
     assert "module gen is not the same in" in changed(*shadowed)
     edited = [{"../b/gen.py": OLD, "module gen": OLD}] * 4 + [{"../b/gen.py": NEW, "module gen": NEW}]
     assert "while the campaign ran: ../b/gen.py is not" in changed(*edited)
+
+
+def test_a_module_whose_every_content_was_made_by_trials_is_no_edit_and_one_that_lay_there_is():
+    made = [{"made: ../gen.py": OLD}, {"../gen.py": OLD, "module gen": OLD}]
+    again = [{"made: ../gen.py": NEW}, {"../gen.py": NEW, "module gen": NEW}]
+    assert changed(*made, *again, {}) == ""
+    shadowed = [{"gen.py": OLD, "module gen": OLD}] * 3 + [{"made: gen/__init__.py": NEW, "module gen": NEW}] * 2
+    assert "module gen is not the same in" in changed(*shadowed)

@@ -10,7 +10,7 @@ from watcherml.sealed.fields import Digest, Identity, Items
 from watcherml.sealed.record import Record
 
 # How the names of a trial's code begin: of a file outside the project, of one that was made while the trial ran, and
-# of a module outside the project, wherever its file lies.
+# of a module that was imported from there or while training ran, wherever its file lies.
 OUTSIDE, MADE, MODULE = "../", "made: ", "module "
 
 
@@ -34,8 +34,9 @@ class CodeIdentity(Record):
 
     Keys are paths relative to the project root with forward slashes; values are SHA-256 of the bytes. A trial also
     names what it loaded from elsewhere and no package brought; such keys begin with ``../``, and ``module NAME`` says
-    what was imported under a name, because another folder may come first. ``made: PATH`` is a file that was written
-    while the trial ran, by the trial or by somebody else: only the trials together tell which.
+    what was imported under a name, there or while training ran: another folder, or a package, may come first.
+    ``made: PATH`` is a file that was written while the trial ran, by the trial or by somebody else: only the trials
+    together tell which.
     """
 
     files: Annotated[Mapping[str, Digest], Items(1, 5_000)]

@@ -28,11 +28,14 @@ _LIBRARY = tuple({Path(sysconfig.get_path(name)) for name in ("stdlib", "platstd
 _MOST_OUTSIDE = 1_000
 # The clock of a file system and that of the process may differ by a tick.
 _TICK_SECONDS = 2.0
+# Linux dates a file by the last tick of its kernel: one that is written now may be dated up to 10 ms before now.
+_COARSE_SECONDS = 0.02
 # What reads a file of code, whoever asks for it: also one that no finder was asked about.
 _LOADERS = (
     (importlib.machinery.SourceFileLoader, "get_data"),
     (importlib.machinery.SourcelessFileLoader, "get_data"),
     (importlib.machinery.ExtensionFileLoader, "create_module"),
+    (importlib.machinery.ExtensionFileLoader, "exec_module"),  # only now it stands among the modules
 )
 
 
@@ -54,10 +57,10 @@ class Began:
 
     def made(self, path: Path, inside: bool) -> bool:
         """Tell whether a file was made since: in the project since the call, elsewhere since the trial began."""
-        since = self.call if inside else self.trial
-        if since is None:
+        began = self.call if inside else self.trial
+        if began is None:
             return False
-        found = path.stat()
+        found, since = path.stat(), began - _COARSE_SECONDS
         # A time that lies ahead, or was set by hand, is no sign: only a file that was really written now has both.
         # (On Windows the second one is that of the file's creation.)
         written = os.name == "nt" or found.st_ctime > since
@@ -85,7 +88,7 @@ def together(*found: Mapping[str, str]) -> dict[str, str]:
     """Return several measurements as one; of a file that stands in two of them the first counts."""
     files: dict[str, str] = {}
     known: set[str] = set()
-    for one in found:
+    for one in map(dict, found):  # copied at once: a thread of training may be importing still
         new = {name: digest for name, digest in one.items() if _bare(name) not in known}
         files.update(new)
         known.update(map(_bare, new))
@@ -144,10 +147,17 @@ def _tell(loader: Any, method: str, finder: _Digester) -> None:
     @functools.wraps(own)
     def telling(this: Any, *arguments: Any) -> Any:
         with contextlib.suppress(Exception):  # as above
-            finder.note(this.path)
+            finder.note(this.path, _imported_as(this))
         return own(this, *arguments)
 
     setattr(loader, method, telling)
+
+
+def _imported_as(loader: Any) -> str | None:
+    """Return the name under which other code will find what a loader loads now; None of a file run by its path."""
+    module = sys.modules.get(loader.name)
+    spec = None if module is None else object.__getattribute__(module, "__dict__").get("__spec__")
+    return loader.name if spec is not None and spec.loader is loader else None
 
 
 class _Digester:
@@ -167,7 +177,10 @@ class _Digester:
             return
 
     def note(self, file: Any, module: str | None = None) -> None:
-        """Note a file that is about to be run, if it is the project's; outside also what module it is."""
+        """Note a file that is about to be run, if it is the project's, and what module it is.
+
+        What is imported before the call from under the root is sealed by the place of its file, and needs no name.
+        """
         measured = _digest_of(file, self._root, self._began)
         if measured is None:
             return
@@ -177,7 +190,8 @@ class _Digester:
             return
         if not {name, _bare(name), MADE + name} & self.files.keys():
             self.files[name] = digest
-        if module is not None and outside and name == _bare(name):
+        late = self._began is not None and self._began.call is not None
+        if module is not None and (outside or late):
             self.files.setdefault(MODULE + module, digest)
 
 

@@ -80,10 +80,15 @@ def _differing(trials: tuple[Trial, ...]) -> tuple[list[str], list[str]]:
             # made; of what lay there before, whatever is written over it later is an edit.
             by_trial = made.setdefault(path, name != path) and name != path
             (written if by_trial else contents).setdefault(path, set()).add(content)
-    # What a trial found there, and no trial had made, came from somebody else.
-    changed = [
-        path for path, found in contents.items() if len(found) > 1 or (made[path] and not found <= written[path])
-    ]
+    by_trials = set().union(*written.values())
+
+    def edited(path: str, found: set[str]) -> bool:
+        if path.startswith(MODULE):  # its files are judged by themselves: this is about which of them it led to
+            return len(found) > 1 and not found <= by_trials
+        # What a trial found there, and no trial had made, came from somebody else.
+        return not found <= written[path] if made[path] else len(found) > 1
+
+    changed = [path for path, found in contents.items() if edited(path, found)]
     files = [path for path in changed if not path.startswith(MODULE)]
     differing = sorted(files or changed)
     return differing, [name for name in _COMPARED if len({getattr(one, name) for one in measured}) > 1]
