@@ -156,6 +156,18 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises where there is no home
 
 
+def interpreter(python: str | os.PathLike[str] | None) -> str:
+    """Return the interpreter that a person named, for children that start in other folders: this one if none was.
+
+    A bare name is looked up on PATH by who starts it; any other path is made absolute. Links stay: a virtual
+    environment is known by the path of its own.
+    """
+    if not python:
+        return sys.executable
+    name = os.fspath(python)
+    return name if os.path.basename(name) == name else str(expanded(name).absolute())  # noqa: PTH119 - "./name" is none
+
+
 def make_private_dir(path: Path) -> None:
     """Create a folder and its parents, the last one readable by its owner only."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -74,11 +74,12 @@ def test_a_batch_size_that_a_cause_rules_out_is_not_told_to_add_one(make):
     assert "The reasons are listed below." in shown and f"micro batch size: {why}" in shown
 
 
-def test_who_permitted_what_needs_approval_is_told_how_to_approve_it_and_not_to_permit_it(make):
+def test_who_permitted_what_needs_approval_is_told_how_to_approve_it_with_the_permissions_that_the_plan_had(make):
     waiting = make.plan(offered=tuple(one for one in make.proposals() if one.authority == "approval_required"))
     step = next_step(unverified(make, "needs_approval"), waiting, "on_record")
     assert f"--authorize {waiting.proposals[0].proposal_id} --approved-by NAME" in step
-    assert "--allow-approval-required" not in step
+    assert "with the same permissions" in step
+    assert "(--allow-approval-required --allow-semantic-changes --allow-high-risk --authorize" in step
     mixed = make.plan()
     assert "--allow-approval-required" in next_step(unverified(make, "needs_approval"), mixed, "on_record")
 
@@ -90,6 +91,29 @@ def test_where_every_smaller_batch_ran_out_too_the_function_is_told_to_read_it_f
     assert "see that the function reads batch_size from its config" in step and "is made when a module" in step
     killed = verdict.replace(checks=(failed.replace(observed="killed"),))
     assert "reads batch_size" not in next_step(killed, make.plan(), "on_record")
+
+
+@pytest.mark.parametrize(
+    ("code", "probes", "full", "limits"),
+    [
+        ("no_candidate_passed_probe", "3", "0", ["max_probe_trials (--max-probe-trials)"]),
+        ("no_eligible_candidate", "2", "1", ["max_full_trials (--max-full-trials)"]),
+        ("no_eligible_candidate", "3", "1", ["max_probe_trials", "max_full_trials"]),
+        ("confirmation_failed", "3", "1", ["max_probe_trials", "max_full_trials"]),
+        ("no_candidate_passed_probe", "2", "0", []),  # nothing was spent: something else ended it
+        ("no_candidate_passed_probe", "9", "0", []),  # every change was tried
+    ],
+)
+def test_changes_that_only_the_limits_kept_from_being_tried_name_the_limits(make, code, probes, full, limits):
+    plan = make.plan()
+    budget = plan.contract.budget.replace(max_trials=6, max_probe_trials=3, max_full_trials=1)
+    plan = plan.replace(contract=plan.contract.replace(budget=budget))
+    spent = (Check("budget.probes", "at most 3", probes, "pass"), Check("budget.full", "at most 1", full, "pass"))
+    verdict = make.verdict(status="not_recovered", reason_code=code, checks=spent)
+    step = next_step(verdict, plan, "on_record")
+    assert ("for want of room" in step) is bool(limits)
+    assert all(one in step for one in limits)
+    assert [one in step for one in ("max_probe_trials", "max_full_trials")].count(True) == len(limits)
 
 
 def test_changes_that_could_be_allowed_are_spoken_of_only_where_there_are_some(make):

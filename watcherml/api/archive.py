@@ -55,7 +55,10 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import brought. ``already`` is True where the same archive was imported before: nothing changed then."""
+    """What an import brought. ``already`` is True where the same archive was imported before: nothing changed then.
+
+    ``claims`` has the status that each campaign's own store gave it, by campaign; here none of them is on record.
+    """
 
     run_id: str
     original_run_id: str
@@ -64,6 +67,7 @@ class Imported:
     points: int
     capsules: int
     campaigns: tuple[str, ...]
+    claims: dict[str, str]
 
     def to_data(self) -> dict[str, Any]:
         """Return the fields as plain JSON values."""
@@ -148,6 +152,7 @@ def import_run(path: str | os.PathLike[str], *, storage: Where = None, as_id: st
         len(opened.run.points),
         len(opened.capsules),
         tuple(chain.campaign_id for chain in opened.chains.values()),
+        {chain.campaign_id: chain.verdict.status for chain in opened.chains.values()},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import shutil
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -17,9 +17,10 @@ from watcherml.contract.budget import RecoveryBudget
 from watcherml.contract.contract import VerificationRequirements
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.permissions import InterventionPermissions
-from watcherml.errors import CampaignError, NotAuthorized, NotFound, NotOnRecord, StoreError, TrustError
+from watcherml.errors import CampaignError, InvalidValue, NotAuthorized, NotFound, NotOnRecord, StoreError, TrustError
 from watcherml.planning.authorize import approvals_given, authorize, check_authorization, rejections_given
 from watcherml.planning.plan import approval_ids, automatic_ids
+from watcherml.platform import interpreter
 from watcherml.protocol.authorization import Authorization
 from watcherml.protocol.plan import RecoveryPlan
 from watcherml.recorder import ids
@@ -128,6 +129,11 @@ class Campaign(Shown):
     def lifecycle(self) -> Literal["prepared", "running", "interrupted", "ended"]:
         """Where the campaign stands."""
         return resume.lifecycle(self.storage, self.campaign_id)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the campaign comes to its end by itself: its supervising process runs, or may still start."""
+        return resume.is_under_way(self.storage, self.campaign_id)
 
     @property
     def sentence(self) -> str:
@@ -240,9 +246,9 @@ def start_recovery(
     """Start a campaign's supervisor process and return a handle; does not wait.
 
     ``rejections`` maps a proposal to (who, why); it will not be tried. ``secrets`` replaces the preparation's own.
-    Raises ``InvalidValue`` for what is no approval or no rejection, ``NotAuthorized`` if an approval is not bound to
-    this plan, ``NotOnRecord`` if the plan or an approval is not this store's, ``InvalidConfig`` for redacted values
-    that nothing resupplies, ``CampaignError`` while another campaign runs this plan.
+    Raises ``InvalidValue`` for what is no approval, no rejection or no interpreter, ``NotAuthorized`` if an approval is
+    not bound to this plan, ``NotOnRecord`` if the plan or an approval is not this store's, ``InvalidConfig`` for
+    redacted values that nothing resupplies, ``CampaignError`` while another campaign runs this plan.
     """
     plan, storage = preparation.plan, preparation.storage
     _require_on_record(plan, storage)
@@ -257,7 +263,7 @@ def start_recovery(
     row = storage.get_run(plan.source.run_id)
     settings = Settings(
         project_root=resolve_root(os.fspath(project_root)),
-        python=python or sys.executable,
+        python=_startable(python),
         dataset_path=row["facts"].get("dataset", {}).get("path"),
         secrets=check_config(row, preparation.secrets if secrets is None else secrets),
     )
@@ -354,6 +360,19 @@ def new_campaign_id(preparation: RecoveryPreparation) -> str:
 
 def _storage(storage: Storage | str | os.PathLike[str] | None) -> Storage:
     return storage if isinstance(storage, Storage) else Storage(storage)
+
+
+def _startable(python: str | None) -> str:
+    """Return the interpreter of the trials; ``InvalidValue`` for one that is not there, before any trial is spent."""
+    found = interpreter(python)
+    if shutil.which(found) is None:
+        raise InvalidValue(
+            "python",
+            expected="an interpreter that can be started",
+            got=found[:300],
+            remedy="Name one that exists (--python-executable PATH), or leave it out for this one.",
+        )
+    return found
 
 
 def _entrypoint(spec: TrainingEntrypoint | str, working_directory: str) -> TrainingEntrypoint:

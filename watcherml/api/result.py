@@ -11,7 +11,7 @@ import os
 from itertools import islice
 from typing import Any, Literal
 
-from watcherml.campaign import source
+from watcherml.campaign import resume, source
 from watcherml.campaign.ledger import Ledger
 from watcherml.campaign.source import Disagreement
 from watcherml.errors import CampaignError, NotFound, TrustError
@@ -55,7 +55,14 @@ class RecoveryResult(Shown):
         storage.audit.campaign(campaign_id)
         chain = Ledger(storage, campaign_id).chain()
         if chain is None:
-            raise CampaignError(f"campaign {campaign_id} has no result yet")
+            comes = resume.is_under_way(storage, campaign_id)
+            follow, take_up = f"Follow it: `watcher recovery {campaign_id} --watch`.", "Take it up, and it gets one."
+            raise CampaignError(
+                f"campaign {campaign_id} has no result yet",
+                expected="a campaign that has ended",
+                got=resume.sentence(storage, campaign_id),
+                remedy=follow if comes else take_up,
+            )
         return cls._checked(chain, storage)
 
     @classmethod

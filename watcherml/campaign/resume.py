@@ -33,7 +33,9 @@ def sentence(storage: Storage, campaign_id: str, state: Lifecycle | None = None)
     if state == "ended":
         return str(storage.audit.campaign(campaign_id)["sentence"])
     if state == "prepared":
-        return "Prepared; its supervising process has not started yet."
+        if Ledger(storage, campaign_id).comes_up():
+            return "Prepared; its supervising process has not started yet."
+        return f"Prepared; its supervising process did not start, and `watcher resume {campaign_id}` starts one."
     if state == "running":
         rows = [one for one in storage.audit.trials(campaign_id) if one["ended_at"] is None]
         now = [f"{one['role']} of {one['proposal_id'] or 'the unchanged configuration'}" for one in rows]
@@ -42,6 +44,12 @@ def sentence(storage: Storage, campaign_id: str, state: Lifecycle | None = None)
     last = kinds[-1] if kinds else {}
     how = f"was ended by {last['body'].get('signal')}" if last.get("type") == events.INTERRUPTED else "is gone"
     return f"The supervising process {how}; `watcher resume {campaign_id}` takes the campaign up."
+
+
+def is_under_way(storage: Storage, campaign_id: str) -> bool:
+    """Tell whether a campaign without an end comes to it by itself: somebody runs it, or is about to."""
+    state = lifecycle(storage, campaign_id)
+    return state in ("running", "ended") or (state == "prepared" and Ledger(storage, campaign_id).comes_up())
 
 
 def resume(storage: Storage, campaign_id: str) -> None:

@@ -35,7 +35,7 @@ KEYS = {
     "verify": "target, kind (recovery-result, recovery-plan or archive), standing, sentence, campaign_id, status,"
     " reason_code, verified, checks_passed, checks_total, problems, documents",
     "export": "kind (export), run_id, path, size_bytes, members, points, campaigns",
-    "import": "kind (import), run_id, original_run_id, path, already, points, capsules, campaigns",
+    "import": "kind (import), run_id, original_run_id, path, already, points, capsules, campaigns, claims",
     "pack": "kind (pack), path, size_bytes, files, members",
     "delete": _REMOVAL,
     "prune": f"{_REMOVAL} (and prunable, where no flag says what should go)",

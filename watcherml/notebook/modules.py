@@ -15,7 +15,7 @@ from watcherml.notebook import body
 from watcherml.notebook.names import Completed, complete
 from watcherml.notebook.others import going_on
 from watcherml.options import Parser
-from watcherml.platform import expanded
+from watcherml.platform import expanded, interpreter
 from watcherml.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ def add_body_flags(parser: Parser) -> None:
 def pin_folders(values: Namespace) -> None:
     """Make what was typed relative to this folder absolute: what goes on later must not follow a ``%cd``."""
     values.project_root = str(expanded(values.project_root).absolute())
-    python = values.python_executable
-    if python and Path(python).name != python:  # a bare name is looked up on PATH
-        values.python_executable = str(expanded(python).absolute())
+    values.python_executable = values.python_executable and interpreter(values.python_executable)
 
 
 def module_of(session: Session, values: Namespace, source: str, file: str, field: str = "--file") -> Module:

@@ -321,7 +321,17 @@ class RecoveryPlan(Shown, Record):
             if proposal.proposal_id == proposal_id:
                 return proposal
         known = ", ".join(proposal.proposal_id for proposal in self.proposals) or "none"
-        raise NotFound(f"no proposal {proposal_id!r:.100} in this plan", expected=f"one of: {known}")
+        raise NotFound(
+            f"no proposal {proposal_id!r:.100} in this plan", expected=f"one of: {known}", remedy=self._more_to_permit()
+        )
+
+    def _more_to_permit(self) -> str:
+        names = dict.fromkeys(name for one in self.withheld for name in one.permissions or ())
+        if not names:
+            return ""
+        flags = ["without --automatic-only"] if "include_approval_required" in names else []
+        flags += [f"with --{name.replace('_', '-')}" for name in names if name.startswith("allow_")]
+        return f"What was withheld can be proposed: prepare it again {', '.join(flags)} (--help says how in Python)."
 
     def horizon(self, proposal: Proposal) -> int | None:
         """Return the steps that a run has to reach before it tells anything of memory that piles up; None without.

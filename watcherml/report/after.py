@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from watcherml.protocol.cost import kept_probes
 from watcherml.protocol.plan import NOT_THERE, RecoveryPlan
 from watcherml.protocol.verdict import Verdict
-from watcherml.report.terms import how_to_permit
+from watcherml.report.terms import how_to_permit, permitted
 
 _LOOK = "look at the checks that failed and at what the trials printed"
 _AGAIN = "prepare the recovery again"
@@ -21,7 +22,8 @@ _STEPS = {
     "control_failed_differently": f"{_SAME}; a checkpoint that the function resumes from is state of an earlier run:"
     " have it start afresh and save where watcherml.output_directory(...) says",
     "control_missing": f"{_AGAIN} with its control trial",
-    "control_inconclusive": f"look at what the control printed, raise the limit that ended it, and {_AGAIN}",
+    "control_inconclusive": "look at what the control printed; mend what ended it, or raise the limit that did"
+    f" (trial_timeout_seconds, --trial-timeout), and {_AGAIN}",
     "stopped_by_user": f"{_AGAIN} to try once more; what was tried stays on record",
     "campaign_timeout": f"raise campaign_timeout_seconds (--campaign-timeout) and {_AGAIN}",
     "gpu_seconds_exhausted": f"raise max_gpu_seconds (--max-gpu-seconds) and {_AGAIN}",
@@ -63,8 +65,11 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
     if verdict.reason_code == "control_failed_differently" and _raised(verdict):
         return f"Next: {_MEND}."
     if verdict.reason_code == "needs_approval" and _all_wait(plan):
-        flags = f"--authorize {plan.proposals[0].proposal_id} {_BY}"
-        return f"Next: recover it again and approve a proposal ({flags}; preparation.authorize(...) in Python)."
+        flags = f"{permitted(plan)} --authorize {plan.proposals[0].proposal_id} {_BY}".lstrip()
+        return (
+            "Next: recover it again with the same permissions and approve a proposal"
+            f" ({flags}; preparation.authorize(...) in Python)."
+        )
     if verdict.reason_code in ("no_eligible_candidate", "no_candidate_passed_probe") and _returns_wrong(verdict, plan):
         contract = plan.contract
         names = [contract.progress_metric, *(one.name for one in contract.verification.metric_guards)]
@@ -74,8 +79,11 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
             + "}, as numbers."
         )
     if verdict.reason_code == "no_candidate_passed_probe":
-        return f"Next: {'; '.join(filter(None, (_reads_its_config(verdict, plan), _LOOK, _more_to_allow(plan))))}."
+        parts = (_reads_its_config(verdict, plan), _LOOK, _more_to_try(verdict, plan), _more_to_allow(plan))
+        return f"Next: {'; '.join(filter(None, parts))}."
     step = _STEPS.get(verdict.reason_code, "")
+    if verdict.reason_code in ("no_eligible_candidate", "confirmation_failed"):
+        step = "; ".join(filter(None, (step, _more_to_try(verdict, plan))))
     return f"Next: {step}." if step else ""
 
 
@@ -100,6 +108,24 @@ def _reads_its_config(verdict: Verdict, plan: RecoveryPlan) -> str:
 def _more_to_allow(plan: RecoveryPlan) -> str:
     """Return that changes were withheld for want of a permission, with what gives it; else an empty text."""
     return f"more changes can be planned {how_to_permit(plan)}" if plan.withheld else ""
+
+
+def _more_to_try(verdict: Verdict, plan: RecoveryPlan) -> str:
+    """Return which limits to raise where they, and not the plan, kept further changes from being tried; else empty."""
+    budget, observed = plan.contract.budget, {one.name: one.observed for one in verdict.checks}
+    probes, full = (int(observed.get(f"budget.{name}", "0")) for name in ("probes", "full"))
+    tried = max(probes - int(plan.contract.control), full)
+    left = sum(one.authority == "automatic" for one in plan.proposals) - tried
+    spent = {
+        "max_probe_trials": plan.contract.probe_candidates > 0
+        and probes >= (budget.max_probe_trials or 0) - kept_probes(plan),
+        "max_full_trials": full >= (budget.max_full_trials or 0),
+    }
+    names = [f"{name} (--{name.replace('_', '-')})" for name, is_spent in spent.items() if is_spent]
+    if left <= 0 or not names:
+        return ""
+    were = "1 automatic change was" if left == 1 else f"{left:,} automatic changes were"
+    return f"{were} not tried for want of room: raise {' and '.join(names)}, and max_trials with it, and {_AGAIN}"
 
 
 def _all_wait(plan: RecoveryPlan) -> bool:

@@ -84,7 +84,7 @@ def plan_document(plan: RecoveryPlan, authorized: Collection[str] = (), rejected
 
 def progress_document(plan: RecoveryPlan, trials: Rows, lifecycle: str, sentence: str) -> Document:
     """Return kind, lifecycle, sentence, simulated, source_run_id, plan_digest, budget_bytes, trials, planned."""
-    started = rungs(trials)
+    started = rungs(trials, lifecycle)
     return {
         "kind": "progress",
         "lifecycle": lifecycle,

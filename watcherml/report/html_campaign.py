@@ -22,7 +22,7 @@ def html_progress(plan: RecoveryPlan, trials: Sequence[Mapping[str, Any]], lifec
     ``trials`` are rows of the view ``trial_summary`` (peak in bytes, wall time in seconds); ``lifecycle`` is
     ``prepared``, ``running``, ``interrupted`` or ``ended``; ``sentence`` says what is going on now.
     """
-    started = rungs(trials)
+    started = rungs(trials, lifecycle)
     kicker = markup.join(
         [markup.escape("Recovery campaign"), markup.shown(label(lifecycle), 40), source_words(plan)], " · "
     )  # fmt: skip

@@ -57,8 +57,13 @@ class Planned:
         return "not started" if self.count == 1 else f"up to {plural(self.count, 'trial')}, not started"
 
 
-def rungs(trials: Sequence[Mapping[str, Any]]) -> list[Rung]:
-    """Return started trials by number. Rows have the keys of the view ``trial_summary``; absent ones read as None."""
+def rungs(trials: Sequence[Mapping[str, Any]], lifecycle: str = "") -> list[Rung]:
+    """Return started trials by number. Rows have the keys of the view ``trial_summary``; absent ones read as None.
+
+    Of a campaign that is ``interrupted`` no trial runs, and none has run on: one without an end reads as lost.
+    """
+    gone = lifecycle == "interrupted"
+    rows = [{**row, "outcome": "lost", "wall_s": None} if gone and _is_open(row) else row for row in trials]
     found = [
         Rung(
             trial.get("seq"),
@@ -73,9 +78,13 @@ def rungs(trials: Sequence[Mapping[str, Any]]) -> list[Rung]:
             tuple(one_line(line, 400) for line in trial.get("log_tail") or ()),
             tuple(one_line(line, 400) for line in trial.get("log_end") or ()),
         )
-        for trial in trials
+        for trial in rows
     ]
     return sorted(found, key=lambda rung: (rung.seq is None, rung.seq or 0))
+
+
+def _is_open(row: Mapping[str, Any]) -> bool:
+    return (row.get("outcome") or "running") == "running"
 
 
 def planned(plan: RecoveryPlan, started: Sequence[Rung], lifecycle: str) -> list[Planned]:

@@ -71,6 +71,12 @@ def how_to_permit(plan: RecoveryPlan) -> str:
     return f"{' and '.join(words)} (in Python {', '.join(python)})"
 
 
+def permitted(plan: RecoveryPlan) -> str:
+    """Return the flags that give a plan made again the permissions that this one has."""
+    given = plan.contract.permissions.to_data()
+    return " ".join(f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given)
+
+
 def success_sentences(contract: RecoveryContract) -> list[str]:
     """Return what every confirmation run has to show."""
     wanted = contract.verification

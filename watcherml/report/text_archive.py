@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from watcherml.report import plain
+from watcherml.report.glossary import label
 from watcherml.report.units import format_bytes, plural
 
 ELSEWHERE = "recorded elsewhere, not by this store"
@@ -43,7 +44,8 @@ def text_import(document: Mapping[str, Any], *, color: bool = False) -> str:
     counts = [plural(document["points"], "metric point"), plural(document["capsules"], "failure capsule")]
     lines += plain.pair("Brought", ", ".join(counts))
     for campaign_id in document["campaigns"]:
-        lines += plain.pair("Campaign", f"{campaign_id}: verified elsewhere, not by this store")
+        status = label(document["claims"].get(campaign_id, ""))
+        lines += plain.pair("Campaign", f"{campaign_id}: {f'{status} elsewhere, not by this store'.lstrip()}")
     return plain.finish(lines)
 
 

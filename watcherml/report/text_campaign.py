@@ -22,7 +22,7 @@ def text_progress(
     plan: RecoveryPlan, trials: Sequence[Mapping[str, Any]], lifecycle: str, sentence: str, *, color: bool = False
 ) -> str:
     """Return the trials so far and the stages to come; arguments as for ``html_progress``."""
-    started = rungs(trials)
+    started = rungs(trials, lifecycle)
     lines = [plain.bold(line, color) for line in plain.wrap(sentence or meaning("lifecycle", lifecycle))]
     lines += ["", *plain.pair("Campaign", label(lifecycle)), *plain.pair("Run", plan.source.run_id)]
     lines += plain.pair("Device", terms.device_sentence(plan.contract.device))

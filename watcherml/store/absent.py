@@ -34,7 +34,10 @@ def no_run(connection: sqlite3.Connection, run_id: str, folder: Path) -> NotFoun
 
 
 def no_campaign(connection: sqlite3.Connection, campaign_id: str, folder: Path) -> NotFound:
-    """Return the error for an id that is no campaign's; a run's is told to be one."""
+    """Return the error for an id that is no campaign of this store; a run's or an imported one's is told to be one."""
     known = connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (campaign_id,)).fetchone()
+    imported = connection.execute("SELECT 1 FROM imports WHERE campaign_id = ?", (campaign_id,)).fetchone()
     remedy = f"It is a run: `watcher inspect {campaign_id}` shows it." if known else "`watcher recoveries` lists them."
+    if imported:
+        remedy = f"It came with an imported run: `watcher recovery {campaign_id}` shows it; nothing of it runs here."
     return NotFound(f"no campaign {campaign_id[:100]!r} in {folder}", remedy=remedy)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.identity import CodeIdentity
 from watcherml.errors import InvalidEntrypoint, WatcherError
-from watcherml.platform import expanded, new_session_options
+from watcherml.platform import expanded, interpreter, new_session_options
 from watcherml.sealed.fields import Identity, Later, Name
 from watcherml.sealed.record import Record
 
@@ -98,7 +98,7 @@ def _run_child(
 ) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            [python or sys.executable, "-m", "watcherml.trials.check_entrypoint", json.dumps(order)],
+            [interpreter(python), "-m", "watcherml.trials.check_entrypoint", json.dumps(order)],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -117,7 +117,10 @@ def _run_child(
         ) from None
     except OSError as error:
         raise InvalidEntrypoint(
-            "python_executable", expected="an interpreter that can be started", got=str(error)[:300]
+            "python_executable",
+            expected="an interpreter that can be started",
+            got=str(error)[:300],
+            remedy="Name one that exists (--python-executable PATH, python= in Python), or leave it out for this one.",
         ) from None
 
 

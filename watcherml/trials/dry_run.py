@@ -18,7 +18,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from watcherml.contract.entrypoint import TrainingEntrypoint
-from watcherml.platform import new_session_options, signal_name
+from watcherml.platform import interpreter, new_session_options, signal_name
 from watcherml.recorder.redact import redact_text
 from watcherml.recorder.told import OUTPUTS
 from watcherml.trials.check_entrypoint import child_environment, resolved_root
@@ -62,7 +61,7 @@ class DryRun:
     """
 
     def __init__(self, *, python: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._python = python or sys.executable
+        self._python = interpreter(python)
         self._timeout = timeout_seconds
         self._deadline = 0.0
         self._number = 0

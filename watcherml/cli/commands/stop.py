@@ -59,7 +59,8 @@ def _sentence(values: argparse.Namespace, before: str, now: str, verdict: str) -
         resume = command_line(values, "resume", name)
         return f"Campaign {name} has no supervisor any more; nothing is running. To take it up: {resume}"
     if before == "prepared":
-        return f"Campaign {name} has not started; nothing is running."
+        start = command_line(values, "resume", name)
+        return f"Campaign {name} has not started; nothing is running. To start it: {start}"
     if now == "running":
         return f"Campaign {name} was asked to stop."
     return f"Campaign {name} ended: {verdict}"

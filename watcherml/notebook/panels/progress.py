@@ -36,6 +36,7 @@ class _Look:
     trials: list[dict[str, Any]]
     sentence: str
     logs: dict[str, list[str]] = field(default_factory=dict)  # the last lines of each trial, by its id
+    stranded: bool = False  # nobody runs it, and nobody will before it is taken up
 
 
 class ProgressPanel(base.Panel):
@@ -147,7 +148,7 @@ class ProgressPanel(base.Panel):
         if self._result is not None:
             copied = name and self._result.verified
             return [f"{name}.result.verified_config  # the configuration to copy"] if copied else []
-        if self._look.lifecycle == "interrupted":
+        if self._look.stranded:
             resume = f"%watcher resume {campaign_id}"
             return [f"{name}.resume()  # or: {resume}" if name else resume]
         if not name:
@@ -208,10 +209,9 @@ class ProgressPanel(base.Panel):
                 return
             # What a trial printed has a widget of its own, so that an opened fold is not closed by the next look.
             parts["progress"].value = self._progress_html([{**row, "log_tail": ()} for row in self._look.trials])
-            lost = self._look.lifecycle == "interrupted"
             parts["box"].children = (
                 parts["progress"],
-                parts["resume" if lost else "stop"],
+                parts["resume" if self._look.stranded else "stop"],
                 parts["message"],
                 *self._log_boxes(),
             )
@@ -219,7 +219,8 @@ class ProgressPanel(base.Panel):
     def _log_boxes(self) -> list[Any]:
         found = []
         look = self._look
-        for rung in rungs([{**row, "log_end": look.logs.get(row["trial_id"], ())} for row in look.trials]):
+        rows = [{**row, "log_end": look.logs.get(row["trial_id"], ())} for row in look.trials]
+        for rung in rungs(rows, look.lifecycle):
             html = html_log(rung, _log_title(rung))
             if not html:
                 continue
@@ -268,7 +269,10 @@ class ProgressPanel(base.Panel):
         sentence = sentence[:1].upper() + sentence[1:]
         if lifecycle == "interrupted":
             sentence = "The supervising process is gone and nothing is running. Next: resume the campaign."
-        return _Look(lifecycle, trials, sentence, self._read_logs(trials))
+        stranded = lifecycle != "ended" and not campaign.is_under_way
+        if stranded and lifecycle == "prepared":
+            sentence = "The supervising process did not start. Next: resume the campaign, which starts one."
+        return _Look(lifecycle, trials, sentence, self._read_logs(trials), stranded)
 
     def _read_logs(self, trials: list[dict[str, Any]]) -> dict[str, list[str]]:
         """Read what trials printed; of one that has ended only once."""
