@@ -109,6 +109,19 @@ def test_attention_scores_of_exact_size_at_a_softmax():
     assert judged(elsewhere, "C13") == "excluded"  # the same size by chance, at another line
 
 
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [(None, "use an attention that does not store them"), ("eager", "use an attention that does not store them"),
+     ("sdpa", "see why sdpa stores them here"), ("flash_attention_2", "see why flash_attention_2 stores them here")],
+)  # fmt: skip
+def test_a_fused_attention_that_kept_its_scores_is_not_advised_to_be_fused(attention, said):
+    sizes = Sizes(micro_batch=4, heads=32, sequence_length=4096, element_bytes=2, attention=attention)
+    frames = (("model.py", "forward"), ("/site/torch/nn/functional.py", "softmax"))
+    found = diagnose(vector(4.0, 24.0, 1.0, 18.0, 18.1, sizes=sizes, frames=frames))
+    assert said in found.sentence and "a smaller micro-batch" in found.sentence
+    assert ("does not store" in found.sentence) is (attention in (None, "eager"))
+
+
 def leak(**more):
     history = History(**steps(9_000, 38.0, 231, start=0), in_step_peak=6_000 * MIB, batch_elements=(100,) * 231)
     total, free = 24_576 * MIB, 100 * MIB

@@ -66,7 +66,25 @@ def test_capturing_again_shows_the_same_run(ready):
     ready.run("%watcher capture")
     assert "was on record already" in ready.run("%watcher capture").value.text()
     assert len(ready.store.evidence.failures()) == 1
-    assert "is not on record" in refusal(ready.run("%watcher capture --config config"))
+
+
+@pytest.mark.parametrize("loaded_late", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_configuration_named_later_gives_the_failure_another_run_and_no_third(plain_shell, loaded_late):
+    plain_shell["seen"], plain_shell["weakref"], plain_shell["config"] = [], weakref, dict(CONFIG)
+    plain_shell.run(FAIL)
+    for line in ["fail()", "%load_ext watcherml"] if loaded_late else ["%load_ext watcherml", "fail()"]:
+        plain_shell.run(line)
+    assert "%watcher capture --config NAME" in plain_shell.run("%watcher capture").value.text()
+    bare = capsule(plain_shell)
+    told = plain_shell.run("%watcher capture --config config").value.text()
+    open_ones = plain_shell.store.evidence.failures(unresolved=True)
+    (found,) = [plain_shell.store.get_capsule(row["run_id"]) for row in open_ones]
+    assert found["run_id"] != bare["run_id"] and found["run_id"] in told and bare["run_id"] in told
+    assert piece(found, "EV-1")["data"]["config"] == CONFIG and piece(bare, "EV-1")["data"]["config"] == {}
+    assert (found["failure"], found["memory"]) == (bare["failure"], bare["memory"])
+    assert plain_shell.run(f"%%watcher recover\n{TRAIN}").value.plan.source.run_id == found["run_id"]
+    assert "is not on record" in refusal(plain_shell.run("%watcher capture --config config"))
+    assert len(plain_shell.store.evidence.failures()) == 2
 
 
 def test_a_failure_of_an_open_run_is_on_record_already(ready):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -69,7 +70,8 @@ def write_file(target: str, text: str, flag: str) -> None:
 def refuse_other_file(target: str | None, flag: str) -> None:
     """Raise ``InvalidValue`` where a plan would take the place of something that is neither a sealed plan nor empty."""
     path = None if target is None else expanded(target)
-    if path is None or not path.is_file() or not path.stat().st_size or _is_plan(path):
+    # Path.is_file raises below a folder of somebody else; writing there tells that better.
+    if path is None or not os.path.isfile(path) or not path.stat().st_size or _is_plan(path):  # noqa: PTH113
         return
     raise InvalidValue(
         flag,

@@ -23,8 +23,11 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "heads", "nhead"),
     "checkpointing": ("gradient_checkpointing", "activation_checkpointing", "use_checkpoint", "checkpointing"),
     "model_cache": ("use_cache",),
+    "attention": ("attn_implementation", "_attn_implementation", "_attn_implementation_internal",
+                  "attention_backend", "attn_backend"),
 }  # fmt: skip
 _SWITCHES = {"checkpointing", "model_cache"}
+_WORDS = {"attention"}
 _DEPTH = 4
 
 
@@ -32,7 +35,9 @@ def sizes(config: Mapping[str, Any], found: list[tuple[FrameType, int]], live: L
     """Return what is known. Shapes of the failing frames outrank the model's attributes, these the configuration."""
     stated = {name: _stated(config, name) for name in _KEYS}
     batch, length = _token_ids(found, stated["micro_batch"])
-    attributes = {name: _attribute(live, name) for name in ("vocabulary", "heads", "checkpointing", "model_cache")}
+    attributes = {
+        name: _attribute(live, name) for name in ("vocabulary", "heads", "checkpointing", "model_cache", "attention")
+    }
     vocabulary = attributes["vocabulary"] or stated["vocabulary"] or _embedding(live)
     return Sizes(
         micro_batch=batch or stated["micro_batch"],
@@ -43,6 +48,7 @@ def sizes(config: Mapping[str, Any], found: list[tuple[FrameType, int]], live: L
         element_bytes=_element_bytes(found, live),
         checkpointing=_known(attributes["checkpointing"], stated["checkpointing"]),
         model_cache=_known(attributes["model_cache"], stated["model_cache"]),
+        attention=attributes["attention"] or stated["attention"],
     )
 
 
@@ -62,12 +68,16 @@ def without_checkpointing(config: Mapping[str, Any], depth: int = 0) -> dict[str
 
 
 def _stated(config: Mapping[str, Any], name: str) -> Any:
-    wanted = bool if name in _SWITCHES else int
+    wanted: Any = _kind(name)
     found: dict[str, Any] = {}
     for key, value in _leaves(config, 0):
-        if type(value) is wanted and key not in found and (wanted is bool or value > 0):
+        if type(value) is wanted and key not in found and (not isinstance(value, int) or wanted is bool or value > 0):
             found[key] = value
     return next((found[key] for key in _KEYS[name] if key in found), None)
+
+
+def _kind(name: str) -> type:
+    return bool if name in _SWITCHES else str if name in _WORDS else int
 
 
 def _leaves(config: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
@@ -80,7 +90,7 @@ def _leaves(config: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
 
 def _attribute(live: Live, name: str) -> Any:
     """Return what a model's own ``config`` object or a layer of it says, or None."""
-    wanted = bool if name in _SWITCHES else int
+    wanted = _kind(name)
     for module in live.outermost():
         values = getattr(getattr(module, "config", None), "__dict__", {})
         for key in _KEYS[name]:

@@ -6,7 +6,8 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from watcherml.api import data, record
-from watcherml.errors import NotFound, StoreError, UsageError
+from watcherml.api.resolve import resolve
+from watcherml.errors import NotFound, StoreError, UsageError, WatcherError
 from watcherml.forensics.capsule import Capsule, Completeness
 from watcherml.forensics.capture import OOM_CLASSES, capture
 from watcherml.forensics.classify import classify_exception
@@ -21,6 +22,7 @@ from watcherml.options import Parser
 
 if TYPE_CHECKING:
     from watcherml.notebook.session import Session
+    from watcherml.store.storage import Storage
 
 # What does not depend on the moment of the failure: configuration, git, packages, cells.
 _OF_THE_RUN = ("EV-1", "EV-7", "EV-8", "EV-11")
@@ -47,9 +49,11 @@ def put_on_record(session: Session, values: Namespace) -> Panel | None:
     """
     session.forget_older()
     config = configuration(session, values.config)
-    if session.recorded is not None:
+    if session.recorded is not None and (values.config is None or not _is_bare(session, session.recorded[0])):
         return _there_already(session, values.config)
-    pending = session.pending
+    pending, first = session.pending, None
+    if session.recorded is not None and session.bare is not None:
+        pending, first = session.bare, session.recorded  # it lacks the configuration that is named now
     if pending is None and _of_open_run(session, values.config):
         return None  # it is shown below the cell, as it would have been
     known = values.config is not None
@@ -64,9 +68,14 @@ def put_on_record(session: Session, values: Namespace) -> Panel | None:
     if capsule is None:
         raise NotFound(f"run {run.run_id} has no capsule", remedy=(run.problems or ["`%watcher doctor` looks."])[-1])
     session.note_failure(run.run_id, run.storage, oom=capsule.failure.class_ in OOM_CLASSES)
+    session.bare = (
+        None if known else Pending(capsule, session.cells.count if pending is None else pending.cell, run.project)
+    )
     state = f"This failure is on record now, as run {run.run_id}."
     if not known:
-        state += " Its configuration is not: --config NAME would have named it."
+        state += " Its configuration is not: `%watcher capture --config NAME` records it with the one in a variable."
+    if first is not None:
+        state += _replaced(first, run.run_id)
     return failure_page(capsule, state, release.to_data() if release else None)
 
 
@@ -82,6 +91,19 @@ def configuration(session: Session, name: str | None) -> Any:
         found = f"{name}, a {type(value).__name__}"
         raise UsageError("--config", expected="a dict, dataclass or Namespace with the configuration", got=found[:200])
     return value
+
+
+def _is_bare(session: Session, run_id: str) -> bool:
+    return session.bare is not None and session.bare.capsule.run_id == run_id
+
+
+def _replaced(first: tuple[str, Storage], run_id: str) -> str:
+    """Mark the run that has the failure without a configuration as resolved: two open ones would count twice."""
+    try:
+        resolve(first[0], note=f"Recorded again with its configuration, as run {run_id}.", storage=first[1])
+    except WatcherError as error:
+        return f" Run {first[0]}, which has it without a configuration, could not be marked as resolved: {error}"
+    return f" Run {first[0]}, which has it without a configuration, is marked as resolved."
 
 
 def _there_already(session: Session, config: str | None) -> Panel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def download(session: Session, values: Namespace) -> Panel:
     """
     storage = session.storage()
     target = expanded(values.out or ".")
-    target = target / PACK_NAME if target.is_dir() else target
+    target = target / PACK_NAME if os.path.isdir(target) else target  # noqa: PTH112
     written = pack_store(values.out, storage=storage, force=values.force or _is_own_pack(target, storage))
     document = {"path": str(written.path), "size_bytes": written.size_bytes, "files": len(written.members)}
     opens = Html(f"{markup.escape('unzip it into a folder, then ')}{markup.mono('watcher --data-dir FOLDER runs')}")

@@ -33,7 +33,16 @@ _CELL_RUNS = "_watcherml_cell_runs"
 # What a session that is unloaded leaves to one of the same cell, or where its last failure is the last one still.
 _LEFT = "_watcherml_left"
 _OF_FAILURE = ("pending", "recorded")
-_OF_SESSION = ("keep_frames", "frames_kept", "released", "_last_storage", "_last_oom", "_campaign", *_OF_FAILURE)
+_OF_SESSION = (
+    "keep_frames",
+    "frames_kept",
+    "released",
+    "_last_storage",
+    "_last_oom",
+    "_campaign",
+    "bare",
+    *_OF_FAILURE,
+)
 _FLUSH_SECONDS = 5.0
 # A store that refuses cells, because it is locked or full, is asked again by the first cell after so long.
 _REFUSED_SECONDS = 10.0
@@ -53,6 +62,7 @@ class Session:
         self.released: Release | None = None  # what the last release gave back
         self.pending: Pending | None = None  # the last failure, if no run was open to record it
         self.recorded: tuple[str, Storage] | None = None  # the run of the last failure, if it is on record
+        self.bare: Pending | None = None  # what %watcher capture put there without a configuration
         self.cells = CellHistory(self.session_id)
         self.runs = ActiveRuns(lambda text: self.show(notice(text, "warn")))
         self.cell_runs: list[run_cell.CellRun] = []  # of %%watcher run, outermost first

@@ -115,8 +115,10 @@ def spending_sentences(plan: RecoveryPlan) -> list[str]:
     stages = [("control", cost.control), ("probe", cost.probes), ("full trial", cost.full)]
     stages.append(("confirmation", cost.confirmations))
     divided = ", ".join(plural(count, name) for name, count in stages if count)
+    if not cost.trials:
+        return ["No trial: there is nothing to try, and starting the campaign only puts that on record."]
     lines = [
-        f"At worst {plural(cost.trials, 'trial')} ({divided or 'none'}) and {format_seconds(cost.wall_seconds)}"
+        f"At worst {plural(cost.trials, 'trial')} ({divided}) and {format_seconds(cost.wall_seconds)}"
         f" of wall time; most campaigns take less.",
         f"One trial takes at most {format_seconds(budget.trial_timeout_seconds)}, a probe"
         f" {plural(budget.probe_steps or 0, 'step')}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -12,12 +13,15 @@ _NAMED = "--data-dir or WATCHERML_DIR names another."
 
 
 def where_else(folder: Path) -> str:
-    """Return where a store is instead of in ``folder``: inside it, or above it; and how to name one."""
+    """Return where a store is instead of in ``folder``: inside it, or above it; and how to name one.
+
+    A folder that this user may not look into has none to name: Path.is_file would raise for somebody else's.
+    """
     inside = folder / ".watcherml"
-    if inside.is_dir():
+    if os.path.isdir(inside):  # noqa: PTH112
         return f"There is one in {inside}: name that folder."
     above = (parent / ".watcherml" for parent in folder.parents)
-    found = next((one for one in above if one != folder and (one / FILE_NAME).is_file()), None)
+    found = next((one for one in above if one != folder and os.path.isfile(one / FILE_NAME)), None)  # noqa: PTH113
     return _NAMED if found is None else f"There is one in {found}: {_NAMED}"
 
 

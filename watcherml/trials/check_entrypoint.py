@@ -63,8 +63,10 @@ def check_entrypoint(
     longer than ``timeout_seconds``.
     """
     root = resolved_root(project_root)
-    if not root.is_dir():
-        raise InvalidEntrypoint("project_root", expected="an existing folder", got=str(project_root)[:300])
+    if not os.path.isdir(root):  # noqa: PTH112 - Path.is_dir raises below a folder of somebody else
+        raise InvalidEntrypoint(
+            "project_root", expected="an existing folder that can be entered", got=str(project_root)[:300]
+        )
     with tempfile.TemporaryDirectory(prefix="watcherml-check-", ignore_cleanup_errors=True) as folder:
         out = Path(folder) / "found.json"
         order = {"target": entrypoint.target, "working_directory": entrypoint.working_directory,

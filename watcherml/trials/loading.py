@@ -25,8 +25,10 @@ def arrange(project_root: Path, working_directory: str) -> None:
     the installed packages and after the standard library.
     """
     work = (project_root / working_directory).resolve()
-    if not work.is_dir():
-        raise InvalidEntrypoint("working_directory", expected="an existing folder", got=str(working_directory)[:300])
+    if not os.path.isdir(work):  # noqa: PTH112 - Path.is_dir raises below a folder of somebody else
+        raise InvalidEntrypoint(
+            "working_directory", expected="an existing folder that can be entered", got=str(working_directory)[:300]
+        )
     folders = list(dict.fromkeys([str(work), str(project_root.resolve())]))
     here = str(Path.cwd())
     kept = [entry for entry in sys.path if entry not in ("", here, *folders)]

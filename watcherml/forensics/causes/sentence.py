@@ -27,6 +27,9 @@ _MOVE = "move what is kept from step to step (data, copies of weights, outputs) 
 _FIND = "find what holds the rest (an earlier model, a kept exception or output, data, a cache)"
 _STATE = "use an optimizer with smaller state or a shorter history"
 _SHRINK = ("C1", "C3", "C13", "C14", "C15b", "C17", "C20", "C21")  # their remedies make the step smaller
+# Kernels that keep no scores where they run; they were kept, so another one ran.
+_FUSED = ("sdpa", "flash_attention_2", "flash_attention_3", "flash", "xformers", "mem_efficient")
+_NOT_FUSED = "see why {} stores them here (dropout, a mask, the type or the device can keep its fused kernel out)"
 _MUCH = 0.25  # of what lies there for good: worth naming
 _MOST = 0.5  # of what is held
 _MARK = "mark the part with watcherml.phase(...)"
@@ -79,6 +82,8 @@ def _remedy(vector: Vector, cause_id: str) -> str:
         return f"{_NO_TRAINING}; else {remedy}"
     if cause_id == "C21" and (static.models or 0) > 1 and _mostly_models(vector):
         return f"{_let_go(static.models)}, or {remedy}"
+    if cause_id == "C13" and vector.sizes.attention in _FUSED:
+        return f"{_NOT_FUSED.format(vector.sizes.attention)}, or use a smaller micro-batch"
     if cause_id in ("C15", "C15b") and (static.models or 0) > 1:
         return f"{remedy}, or {_let_go(static.models)}"
     return remedy

@@ -66,6 +66,7 @@ class Sizes:
     element_bytes: int | None = None
     checkpointing: bool | None = None
     model_cache: bool | None = None  # a key-value cache is kept between calls
+    attention: str | None = None  # the kernel that is configured: "eager", "sdpa", "flash_attention_2"
 
 
 @dataclass(frozen=True)
