@@ -13,6 +13,7 @@ import watcherml
 from watcherml.recorder import artifacts
 from watcherml.store import aside
 from watcherml.store.kept import Kept
+from watcherml.store.sound import hearing
 from watcherml.store.storage import Storage
 
 END = {"status": "success", "reason": "forged", "at": 1.0, "last_step": None}
@@ -113,12 +114,14 @@ def test_an_odd_journal_is_left_alone_and_hides_no_other(ended, how, monkeypatch
         odd.write_bytes(header + RECORD.pack(1.0, 1.0, 0, 0, 1))
         names = {"names": "[1]\n", "deep names": "[" * 200_000 + "\n", "header": '"x"\n'}
         (spool / "a.99999999-aa.names").write_text(names[how])
-    with monkeypatch.context() as patch:
-        patch.setattr("watcherml.store.database.Database._permitted", lambda self: False)
-        assert [one["name"] for one in Storage(ended.path).get_metrics("a")] == ["x", "y"]
-    ended.settle()
-    assert ended.runs.get("a")["status"] == "killed" and os.path.lexists(odd)
-    assert [one["name"] for one in ended.get_metrics("a")] == ["x", "y"]
+    with hearing() as heard:
+        with monkeypatch.context() as patch:
+            patch.setattr("watcherml.store.database.Database._permitted", lambda self: False)
+            assert [one["name"] for one in Storage(ended.path).get_metrics("a")] == ["x", "y"]
+        ended.settle()
+        assert ended.runs.get("a")["status"] == "killed" and os.path.lexists(odd)
+        assert [one["name"] for one in ended.get_metrics("a")] == ["x", "y"]
+    assert any(odd.name in one for one in heard) == odd.is_file()
 
 
 def test_what_is_refused_while_a_document_is_taken_is_still_kept():

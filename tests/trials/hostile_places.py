@@ -85,7 +85,7 @@ def imports_late(config, max_steps=None):
 
 
 def database():
-    return sqlite3.connect(Path(sys.argv[1]).parents[2] / "watcherml.db", timeout=20, isolation_level=None)
+    return sqlite3.connect(Path(sys.orig_argv[-1]).parents[2] / "watcherml.db", timeout=20, isolation_level=None)
 
 
 def locks_the_store(config, max_steps=None):
@@ -163,10 +163,10 @@ def patches_the_library(config, max_steps=None):
 
 
 def deletes_the_trial(config, max_steps=None):
-    shutil.rmtree(Path(sys.argv[1]).parent)
+    shutil.rmtree(Path(sys.orig_argv[-1]).parent)
     return dict(GOOD)
 
 
 def forbids_the_trial(config, max_steps=None):
-    Path(sys.argv[1]).parent.chmod(0)
+    Path(sys.orig_argv[-1]).parent.chmod(0)
     return dict(GOOD)

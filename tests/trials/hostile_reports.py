@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 GOOD = {"steps_completed": 50, "val_loss": 0.25}
-HERE = Path(sys.argv[1]).parent if len(sys.argv) > 1 else Path()
+HERE = Path(sys.orig_argv[-1]).parent  # the command line that the function finds has it no more
 
 
 def forged(**changes):
@@ -48,7 +48,7 @@ def forges_everything(config, max_steps=None):
 
 def words():
     """Every text of 16 hexadecimal digits that frames, objects, environment and arguments show."""
-    texts = [*os.environ.values(), *sys.argv, Path("/proc/self/cmdline").read_text()]
+    texts = [*os.environ.values(), *sys.orig_argv, Path("/proc/self/cmdline").read_text()]
     frame = sys._getframe()
     while frame is not None:
         texts += [value for value in frame.f_locals.values() if isinstance(value, str)]

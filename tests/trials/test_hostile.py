@@ -321,7 +321,7 @@ def test_the_code_of_a_trial_is_what_ran_and_not_what_it_left(ended):
     assert (edited.project / own).read_text().endswith("# another function by now\n")
     late = ended["places:imports_late"]
     first = "sha256:" + hashlib.sha256(ON_IMPORT["hostile_late"].encode()).hexdigest()
-    assert late.result.identity.code.files == {own: late.code, "hostile_late.py": first}
+    assert late.result.identity.code.files == {own: late.code, "hostile_late.py": first, "module hostile_late": first}
 
 
 def test_logs_of_any_size_stay_within_their_bound(ended):

@@ -92,7 +92,7 @@ class Session:
         """Make this the shell's session, and the one that hears of runs and that capsules take their cells from."""
         setattr(self.shell, _ATTRIBUTE, self)
         count, left = self.shell.__dict__.pop(_CELL_RUNS, (None, []))
-        if count == self.shell.execution_count:  # reloaded by the cell whose run it is
+        if count == self._shell_count():  # reloaded by the cell whose run it is
             self.cell_runs = left
         # Of a cell before this one, which may ask for it to be captured.
         self._seen_error = self._ended_with = id(_last_error())
@@ -112,9 +112,9 @@ class Session:
         if hasattr(self.shell, _ATTRIBUTE):
             delattr(self.shell, _ATTRIBUTE)
         if self.cell_runs:
-            setattr(self.shell, _CELL_RUNS, (self.shell.execution_count, self.cell_runs))
+            setattr(self.shell, _CELL_RUNS, (self._shell_count(), self.cell_runs))
         left = {name: getattr(self, name) for name in _OF_SESSION}
-        setattr(self.shell, _LEFT, (id(_last_error()), self.shell.execution_count, left))
+        setattr(self.shell, _LEFT, (id(_last_error()), self._shell_count(), left))
         self._unlisten()
         record.set_history(None)
         self._threads.remove()
@@ -122,9 +122,12 @@ class Session:
         self._last_flush()
         self._behind.end()
 
+    def _shell_count(self) -> int | None:
+        return getattr(self.shell, "execution_count", None)  # a shell without a prompt counts nothing
+
     def _take_over(self, error: int | None, count: int | None, left: dict[str, Any]) -> None:
         failed = error == self._seen_error and any(left.get(name) is not None for name in _OF_FAILURE)
-        if failed or count == self.shell.execution_count:  # else a later cell begins anew, in the store of its place
+        if failed or count == self._shell_count():  # else a later cell begins anew, in the store of its place
             for name, value in left.items():
                 if failed or name not in _OF_FAILURE:
                     setattr(self, name, value)

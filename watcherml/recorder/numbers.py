@@ -19,13 +19,12 @@ def as_number(value: Any, what: str) -> float:
     Numbers are int, float, Decimal, Fraction, and those of numpy and torch with no dimensions. Raises ``InvalidValue``
     for anything else: text that reads like a number, truth values, complex numbers, a tensor without data.
     """
-    found = _float(value)
-    if found is None:
-        try:
-            found = _item(value)
-        except Exception as error:  # a tensor on the meta device has no value; each library has its own errors
-            got = f"{type(value).__name__} without a value ({type(error).__name__}: {shown(error, str)})"
-            raise InvalidValue(what, expected="a number", got=got) from error
+    try:
+        found = _float(value)
+        found = _item(value) if found is None else found
+    except Exception as error:  # a tensor on the meta device has no value; each library has its own errors
+        got = f"{type(value).__name__} without a value (raises {type(error).__name__}: {shown(error, str)})"
+        raise InvalidValue(what, expected="a number", got=got) from error
     if found is None:
         raise InvalidValue(what, expected="a number", got=f"{shown(value)} ({type(value).__name__})")
     return found
@@ -57,8 +56,6 @@ def _float(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf
     except ValueError:  # a signalling NaN of decimal
         return math.nan
-    except Exception:  # noqa: BLE001 - a subclass whose own code fails holds no number that we could store
-        return None
 
 
 def _is_exact(value: Any) -> bool:
