@@ -11,6 +11,8 @@ import psutil
 import pytest
 from test_hostile import Arena, left_of
 
+from watcherml.trials import members
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="subreapers and /proc of Linux")
 
 # A supervisor of its own, so that it can be killed: it starts the trial, tells its guard's pid, and polls.
@@ -97,3 +99,24 @@ def test_a_supervisor_that_is_not_there_any_more_finds_what_its_whole_guard_left
     assert kill_all(one.paths.mark) >= 1
     assert left_of(one.paths.mark) == []
     assert one.executor.poll(one.request.trial_id).outcome == "lost"
+
+
+HOPS = """
+import os, resource, sys, time
+resource.setrlimit(10, (int(sys.argv[1]),) * 2)
+for _ in range(8):
+    if os.fork() == 0:
+        os.setsid()
+        while True:  # each generation dies into the next
+            time.sleep(0.003)
+            if os.fork():
+                os._exit(0)
+os._exit(0)
+"""
+
+
+def test_what_dies_into_a_child_of_its_own_before_anybody_looks_is_caught_all_the_same(tmp_path):
+    mark = f"hops-{tmp_path.name}-{os.getpid()}"
+    subprocess.run([sys.executable, "-c", HOPS, str(members._number(mark))], check=True)
+    assert members.kill_all(mark) >= 8
+    assert not any(members.members(mark) for _ in range(50))
