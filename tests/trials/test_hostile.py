@@ -57,7 +57,7 @@ TABLE = {
     "returns:two_line_name": ("contract_error", "metric name: expected a metric name of 1 to 256"),
     "returns:name_is_a_number": ("contract_error", "metric name"),
     "returns:float_raises": ("contract_error", "raises OSError"),
-    "returns:repr_raises": ("contract_error", "raises SystemError"),
+    "returns:repr_raises": ("contract_error", "expected a number; got <Unprintable>"),
     "returns:items_raise": ("training_failed", "KeyboardInterrupt"),
     "returns:items_without_end": ("contract_error", "at most 1000 metrics; got more"),
     "returns:items_hang": ("timeout", "after its 4 s"),
