@@ -168,6 +168,19 @@ def interpreter(python: str | os.PathLike[str] | None) -> str:
     return name if os.path.basename(name) == name else str(expanded(name).absolute())  # noqa: PTH119 - "./name" is none
 
 
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a folder is there, for all that this user can see.
+
+    ``Path.is_dir`` raises below a folder that one may not look into, and for names that no file system can hold.
+    """
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is there; as ``is_folder``."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
 def make_private_dir(path: Path) -> None:
     """Create a folder and its parents, the last one readable by its owner only."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -14,17 +14,12 @@ from watcherml.planning.spelling import value_of
 pytest.importorskip("torch")
 pytest.importorskip("lightning")
 
-from tiny_lightning import QUIET, Tiny, loader, pl, train
+from tiny_lightning import ADVICE, QUIET, Tiny, loader, pl, train
 
 from watcherml.adapters.lightning import WatcherCallback, configuration, trainer_options
 from watcherml.simulated.error import SimulatedOutOfMemoryError
 
-pytestmark = [
-    # Lightning's own advice about what a test leaves out, and calls that a newer torch has deprecated.
-    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
-    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
-    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.* is deprecated:FutureWarning"),
-]
+pytestmark = ADVICE
 HERE = Path(__file__).resolve().parent
 BUDGET = "6 MiB"
 

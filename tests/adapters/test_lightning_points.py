@@ -9,16 +9,11 @@ import watcherml
 pytest.importorskip("torch")
 pytest.importorskip("lightning")
 
-from tiny_lightning import QUIET, Tiny, loader, pl
+from tiny_lightning import ADVICE, QUIET, Tiny, loader, pl
 
 from watcherml.adapters.lightning import WatcherCallback
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
-    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
-    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.* is deprecated:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:You called `self.log:UserWarning"),
-]
+pytestmark = [*ADVICE, pytest.mark.filterwarnings("ignore:You called `self.log:UserWarning")]
 ROWS, BATCH = 256, 32  # eight batches an epoch
 
 

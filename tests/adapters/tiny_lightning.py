@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,6 +15,14 @@ QUIET = {
     "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
     "accelerator": "cpu", "devices": 1, "num_sanity_val_steps": 0, "log_every_n_steps": 2,
 }  # fmt: skip
+
+
+# Lightning's own advice about what a test leaves out, and calls that a newer torch has deprecated.
+ADVICE = [
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`"),
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.* is deprecated:FutureWarning"),
+]
 
 
 class Tiny(pl.LightningModule):

@@ -196,7 +196,7 @@ def test_giving_up_inside_a_step_takes_no_hook_out_of_the_list_that_torch_walks(
     if other == "a second run":
         second.start()
     handle = optimizers.register_optimizer_step_post_hook(lambda *_: heard.append(1))
-    monkeypatch.setattr(log, "_count", lambda _: 1 / 0)
+    monkeypatch.setattr(log, "_note_retries", lambda _: 1 / 0)
     train(*net(), data(32, 8))
     handle.remove()
     assert len(heard) == 4 and [type(one) for one in log.problems] == [ZeroDivisionError]

@@ -15,9 +15,9 @@ from typing import Any
 
 from watcherml.api.result import ELSEWHERE, RecoveryResult, unfounded
 from watcherml.campaign import source
-from watcherml.errors import InvalidRecord, InvalidValue, NotFound, StoreError
+from watcherml.errors import InvalidRecord, InvalidValue, StoreError
 from watcherml.forensics.capsule import Capsule
-from watcherml.platform import expanded
+from watcherml.platform import expanded, is_folder
 from watcherml.protocol.verdict import RecoveryChain
 from watcherml.sealed.canonical import digest as digest_of
 from watcherml.sealed.fields import RunId
@@ -95,12 +95,11 @@ def export_run(run_id: str, out: str | os.PathLike[str] | None = None, *, storag
     if where.is_older:
         raise StoreError(f"{where.path} holds a store of WatcherML 0.1, whose runs cannot be checked here",
                          remedy="Pass the folder on as it is; it stays readable.")  # fmt: skip
-    if not where.exists:
-        raise no_store(f"no run {run_id[:100]!r}", where.path)
     found = read_run(where, run_id)
     if found is None:
-        where.get_run(run_id)  # says what the id is instead, if it is anything
-        raise NotFound(f"no run {run_id[:100]!r} in {where.path}", remedy="`watcher runs` lists them.")
+        if where.exists:
+            where.get_run(run_id)  # says what the id is instead
+        raise no_store(f"no run {run_id[:100]!r}", where.path)
     members: dict[str, bytes | Path] = dict(found.members())
     chains = _chains_of(where, run_id)
     for campaign_id, document in chains.items():
@@ -370,7 +369,7 @@ def _insert(connection: sqlite3.Connection, opened: Opened, run_id: str, file: s
 
 def _target(out: str | os.PathLike[str] | None, name: str) -> Path:
     target = expanded(name if out is None else out)
-    if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises for names that no file system can hold
+    if is_folder(target):
         target = target / name
     return target
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from watcherml.recorder import run as recorder
+from watcherml.recorder.life import last_error
 from watcherml.sealed.shown import Shown
 from watcherml.store.storage import Storage
 
@@ -61,12 +61,6 @@ def init(
     ``./.watcherml``.
     """
     return Run(project, config, storage).start()
-
-
-def last_error() -> BaseException | None:
-    """Return the exception that was printed last and that Python remembers, None if there is none."""
-    found = (getattr(sys, name, None) for name in ("last_exc", "last_value"))
-    return next((one for one in found if isinstance(one, BaseException)), None)
 
 
 def open_runs() -> list[Run]:

@@ -20,7 +20,7 @@ from watcherml.errors import WatcherError
 from watcherml.recorder.git import Git, GitFailed
 from watcherml.store import journal
 from watcherml.store.claims import unbacked
-from watcherml.store.sound import damage, each, hearing
+from watcherml.store.sound import damage, hearing
 from watcherml.store.storage import Storage
 
 # A run's journal, capsule and patch are some MiB, the working data of a campaign's trials some hundred.
@@ -122,7 +122,7 @@ def rows(storage: Storage) -> Iterator[Finding]:
         with storage.database.reading() as connection:
             found = [*damage(connection), *unbacked(connection)]
         with hearing() as heard:
-            each(journal.files(storage.runs.spool_folder, None, ".points", ".jsonl"), journal.readable)
+            journal.tell_unreadable(storage.runs.spool_folder)
         found += heard
     except WatcherError:  # the finding of the store
         return

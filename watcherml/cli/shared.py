@@ -13,7 +13,7 @@ from typing import Any
 from watcherml.cli.console import Console
 from watcherml.errors import InvalidValue
 from watcherml.options import count as count
-from watcherml.platform import expanded
+from watcherml.platform import expanded, is_file
 from watcherml.store.storage import Storage
 
 # Makes one face of a result; called with whether to use colour.
@@ -70,8 +70,8 @@ def write_file(target: str, text: str, flag: str) -> None:
 def refuse_other_file(target: str | None, flag: str) -> None:
     """Raise ``InvalidValue`` where a plan would take the place of something that is neither a sealed plan nor empty."""
     path = None if target is None else expanded(target)
-    # Path.is_file raises below a folder of somebody else; writing there tells that better.
-    if path is None or not os.path.isfile(path) or not path.stat().st_size or _is_plan(path):  # noqa: PTH113
+    # Below a folder of somebody else writing tells what is wrong.
+    if path is None or not is_file(path) or not path.stat().st_size or _is_plan(path):
         return
     raise InvalidValue(
         flag,
@@ -97,7 +97,6 @@ def command_line(values: argparse.Namespace, *words: str) -> str:
 
 def _quoted(word: str) -> str:
     """Return a word as a shell reads it back; one that would move the cursor in the spelling ``$'\\x1b'``."""
-    import os
     import shlex
 
     if word.isprintable():

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import importlib.util
 import keyword
-import os
 import re
 import stat
 import symtable
@@ -20,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from watcherml.errors import InvalidEntrypoint, UsageError
-from watcherml.platform import expanded, write_atomically
+from watcherml.platform import expanded, is_folder, write_atomically
 
 DEFAULT_FILE = "recovery_entrypoint.py"
 _MARK = "# Written by WatcherML from a notebook cell"
@@ -135,7 +134,7 @@ def file_path(name: str, project_root: str, working_directory: str, field: str =
     if stem in sys.stdlib_module_names or stem in _READ_AT_START or keyword.iskeyword(stem) or _dunder(stem):
         raise UsageError(field, expected="a name that no other module has", got=repr(name))
     folder = expanded(project_root).resolve() / working_directory
-    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises below a folder of somebody else
+    if not is_folder(folder):
         raise UsageError("--project-root", expected="an existing folder that can be entered", got=str(folder)[:300])
     if (place := _module_elsewhere(stem, folder)) is not None:
         # Trials find the project's folder first, so that every import of that module would get this file.

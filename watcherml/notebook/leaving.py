@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from watcherml.api.archive import export_run, pack_digest, pack_store
 from watcherml.errors import WatcherError
 from watcherml.notebook.panels.base import Page, Panel
 from watcherml.options import Parser, add_file_flags
-from watcherml.platform import expanded
+from watcherml.platform import expanded, is_folder
 from watcherml.report import markup
 from watcherml.report.markup import Html
 from watcherml.report.text_archive import text_export, text_pack
@@ -58,7 +57,7 @@ def download(session: Session, values: Namespace) -> Panel:
     """
     storage = session.storage()
     target = expanded(values.out or ".")
-    target = target / PACK_NAME if os.path.isdir(target) else target  # noqa: PTH112
+    target = target / PACK_NAME if is_folder(target) else target
     written = pack_store(values.out, storage=storage, force=values.force or _is_own_pack(target, storage))
     document = {"path": str(written.path), "size_bytes": written.size_bytes, "files": len(written.members)}
     opens = Html(f"{markup.escape('unzip it into a folder, then ')}{markup.mono('watcher --data-dir FOLDER runs')}")

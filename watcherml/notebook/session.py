@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from watcherml.notebook.panels.base import Panel, notice, show
 from watcherml.notebook.pending import Pending
 from watcherml.notebook.threads import ThreadWatch
 from watcherml.recorder import ids
+from watcherml.recorder.life import last_error
 from watcherml.store.storage import Storage
 
 _ATTRIBUTE = "_watcherml_session"
@@ -95,7 +95,7 @@ class Session:
         if count == self._shell_count():  # reloaded by the cell whose run it is
             self.cell_runs = left
         # Of a cell before this one, which may ask for it to be captured.
-        self._seen_error = self._ended_with = id(_last_error())
+        self._seen_error = self._ended_with = id(last_error())
         self._take_over(*self.shell.__dict__.pop(_LEFT, (None, None, {})))
         self._unlisten = record.on_start(self.run_started)
         for run in record.open_runs():  # of a cell before this one, or of a session that was unloaded
@@ -114,7 +114,7 @@ class Session:
         if self.cell_runs:
             setattr(self.shell, _CELL_RUNS, (self._shell_count(), self.cell_runs))
         left = {name: getattr(self, name) for name in _OF_SESSION}
-        setattr(self.shell, _LEFT, (id(_last_error()), self._shell_count(), left))
+        setattr(self.shell, _LEFT, (id(last_error()), self._shell_count(), left))
         self._unlisten()
         record.set_history(None)
         self._threads.remove()
@@ -139,7 +139,7 @@ class Session:
         try:
             if self.cells.current is None:
                 self.runs.begin_cell()
-                self._seen_error = id(_last_error())
+                self._seen_error = id(last_error())
             self.cells.begin(str(getattr(info, "raw_cell", "") or ""), cell_identity(info, self.shell))
         except Exception as problem:  # noqa: BLE001 - a hook must never stand between a person and the cell
             self._note(problem)
@@ -161,7 +161,7 @@ class Session:
         finally:
             early = error = None  # this frame must not keep what the person wants to be rid of
             self.cells.drop(depth - 1)  # a cell that never ends would keep every later panel from being shown
-            self._seen_error = self._ended_with = id(_last_error())
+            self._seen_error = self._ended_with = id(last_error())
 
     def run_started(self, run: Run) -> None:
         """Take in a run that ``init`` has just started."""
@@ -192,12 +192,12 @@ class Session:
 
     def _printed_error(self) -> BaseException | None:
         """Return the exception that this cell printed and did not raise, as ``%run`` and older ``%time`` do."""
-        last = _last_error()
+        last = last_error()
         return last if last is not None and id(last) != self._seen_error else None
 
     def forget_older(self) -> None:
         """Let go of the last known failure if one has come since, of a widget's callback, which is no cell."""
-        last = _last_error()
+        last = last_error()
         if last is not None and id(last) != self._ended_with and not failures.is_no_failure(last):
             self.recorded = self.pending = None
 
@@ -336,9 +336,3 @@ def _failed_line(error: BaseException | None, names: Any) -> int | None:
     while trace is not None and trace.tb_frame.f_globals is not names:
         trace = trace.tb_next
     return 0 if trace is None else trace.tb_lineno
-
-
-def _last_error() -> BaseException | None:
-    """Return the exception whose traceback was printed last in this process."""
-    found = getattr(sys, "last_value", None)
-    return found if isinstance(found, BaseException) else None

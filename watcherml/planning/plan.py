@@ -20,12 +20,11 @@ from watcherml.planning.rules import (
 )
 from watcherml.planning.rules.draft import Draft, Drafts, Situation, combine
 from watcherml.planning.wording import cut
+from watcherml.protocol.permitting import ASKED
 from watcherml.protocol.plan import RecoveryPlan, Skipped, Source, control_steps
 from watcherml.protocol.proposal import Capability, Proposal, apply_changes, config_digest
 
 PLANNER_VERSION = 6
-# What a plan of automatic proposals only was not given, beside the contract's permissions.
-ASKED = "include_approval_required"
 _RULES: tuple[Callable[[Situation], Drafts], ...] = (
     micro_batch.drafts,
     checkpointing.drafts,

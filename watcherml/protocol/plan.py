@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from watcherml.contract import limits
 from watcherml.contract.contract import RecoveryContract
 from watcherml.errors import BindingError, InvalidValue, NotFound
+from watcherml.protocol.permitting import permitting
 from watcherml.protocol.proposal import (
     ALLOCATOR,
     Authority,
@@ -327,11 +328,7 @@ class RecoveryPlan(Shown, Record):
 
     def _more_to_permit(self) -> str:
         names = dict.fromkeys(name for one in self.withheld for name in one.permissions or ())
-        if not names:
-            return ""
-        flags = ["without --automatic-only"] if "include_approval_required" in names else []
-        flags += [f"with --{name.replace('_', '-')}" for name in names if name.startswith("allow_")]
-        return f"What was withheld can be proposed: prepare it again {', '.join(flags)} (--help says how in Python)."
+        return f"What was withheld can be proposed: prepare it again {permitting(names)}." if names else ""
 
     def horizon(self, proposal: Proposal) -> int | None:
         """Return the steps that a run has to reach before it tells anything of memory that piles up; None without.

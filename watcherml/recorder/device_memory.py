@@ -43,7 +43,7 @@ class MemoryLog:
         self._failed = failed
         self._undo: list[Callable[[], None]] = []
         self._deaf = False
-        self._counts: dict[int, tuple[weakref.ref[Any], int]] = {}  # by identity: an optimizer need have no hash
+        self._seen: dict[int, weakref.ref[Any]] = {}  # by identity: an optimizer need have no hash
         self._start: dict[str, int] = {}
         self._start_peak: dict[str, int] = {}
         self._at_failure: dict[str, int] = {}
@@ -154,7 +154,7 @@ class MemoryLog:
 
     def optimizers(self) -> list[Any]:
         """Return the optimizers that stepped and are alive."""
-        return [alive for one, _ in list(self._counts.values()) if (alive := one()) is not None]
+        return [alive for one in list(self._seen.values()) if (alive := one()) is not None]
 
     def of_device(self, device: str) -> bool:
         """Tell whether the series are about this device."""
@@ -184,19 +184,11 @@ class MemoryLog:
 
         self._undo.append(module.register_optimizer_step_pre_hook(attach).remove)
 
-    def _count(self, optimizer: Any) -> int:
-        key = id(optimizer)
-        known = self._counts.get(key)
-        if known is None or known[0]() is not optimizer:
-            known = weakref.ref(optimizer), 0
-        self._counts[key] = known[0], known[1] + 1
-        return known[1] + 1
-
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         if self._deaf:
             return
         try:
-            self._count(optimizer)
+            self._seen[id(optimizer)] = weakref.ref(optimizer)
             self._since_step = 0
             self.stepping = self.stepping or _calling()
             self._trained_on = self.batch_elements[-1][0] if self.batch_elements else None

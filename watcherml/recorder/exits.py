@@ -18,6 +18,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from watcherml.recorder.life import last_error
+
 NO_FINISH = "the process ended without finish()"
 UNKNOWN_EXIT = "the process ended by a SystemExit whose code is not known, without finish()"
 
@@ -126,16 +128,15 @@ class Watch:
         left = None if self._main is None else _left_by_exception(self._main)
         if left is False:
             return NO_FINISH if _is_session() else None
-        error = getattr(sys, "last_exc", None)
-        error = getattr(sys, "last_value", None) if error is None else error
-        if isinstance(error, BaseException) and _has_left(error, self._main):
+        error = last_error()
+        if error is not None and _has_left(error, self._main):
             return error  # an exit that was noted came before it: while it was handled, or in vain
         noted = _exit.of(self._main)
         if noted is not None:
             return noted
         if _is_session():
             return NO_FINISH  # what is remembered was printed by the prompt, which went on
-        if isinstance(error, BaseException):
+        if error is not None:
             return error
         return None if left is None else UNKNOWN_EXIT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn, Protocol, TypeVar
@@ -41,6 +42,12 @@ def ending_of(error: BaseException) -> tuple[Ending, str]:
     if issubclass(kind, _INTERRUPTIONS) or (kind.__module__, kind.__name__) in _OTHER_INTERRUPTIONS:
         return "interrupted", kind.__name__
     return "failed", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def last_error() -> BaseException | None:
+    """Return the exception whose traceback was printed last in this process and that Python remembers, or None."""
+    found = (getattr(sys, name, None) for name in ("last_exc", "last_value"))
+    return next((one for one in found if isinstance(one, BaseException)), None)
 
 
 def judge(error: BaseException) -> tuple[Ending, str]:

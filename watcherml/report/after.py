@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from watcherml.protocol.cost import kept_probes
 from watcherml.protocol.plan import NOT_THERE, RecoveryPlan
 from watcherml.protocol.verdict import Verdict
@@ -57,34 +59,61 @@ def next_step(verdict: Verdict, plan: RecoveryPlan, standing: str) -> str:
     the verdict says it already (a diagnosed cause that no configuration removes, a run that was too short)."""
     if standing != "on_record" or verdict.status == "verified":
         return ""
-    refused = bool(plan.source.refused_by or plan.source.control_only or plan.proposals)
-    if verdict.reason_code == "no_supported_intervention" and not refused:
-        return _found_and_left_out(plan) or f"Next: {_NO_CONTROL}."
-    if verdict.reason_code == "needs_approval" and not plan.proposals and plan.withheld:
-        return f"Next: {_AGAIN} {how_to_permit(plan)}, and approve a proposal."
-    if verdict.reason_code == "control_failed_differently" and _raised(verdict):
-        return f"Next: {_MEND}."
-    if verdict.reason_code == "needs_approval" and _all_wait(plan):
-        flags = f"{permitted(plan)} --authorize {plan.proposals[0].proposal_id} {_BY}".lstrip()
-        return (
-            "Next: recover it again with the same permissions and approve a proposal"
-            f" ({flags}; preparation.authorize(...) in Python)."
-        )
-    if verdict.reason_code in ("no_eligible_candidate", "no_candidate_passed_probe") and _returns_wrong(verdict, plan):
-        contract = plan.contract
-        names = [contract.progress_metric, *(one.name for one in contract.verification.metric_guards)]
-        return (
-            "Next: have the function return its metrics, {"
-            + ", ".join(f'"{one}": ...' for one in names)
-            + "}, as numbers."
-        )
-    if verdict.reason_code == "no_candidate_passed_probe":
-        parts = (_reads_its_config(verdict, plan), _LOOK, _more_to_try(verdict, plan), _more_to_allow(plan))
-        return f"Next: {'; '.join(filter(None, parts))}."
-    step = _STEPS.get(verdict.reason_code, "")
-    if verdict.reason_code in ("no_eligible_candidate", "confirmation_failed"):
-        step = "; ".join(filter(None, (step, _more_to_try(verdict, plan))))
+    asked = (ask(verdict, plan) for ask in _ASKED.get(verdict.reason_code, ()))
+    step = next(filter(None, asked), _STEPS.get(verdict.reason_code, ""))
     return f"Next: {step}." if step else ""
+
+
+def _name_a_control(_: Verdict, plan: RecoveryPlan) -> str:
+    if plan.source.refused_by or plan.source.control_only or plan.proposals:
+        return ""
+    return _found_and_left_out(plan) or _NO_CONTROL
+
+
+def _permit(_: Verdict, plan: RecoveryPlan) -> str:
+    if plan.proposals or not plan.withheld:
+        return ""
+    return f"{_AGAIN} {how_to_permit(plan)}, and approve a proposal"
+
+
+def _approve(_: Verdict, plan: RecoveryPlan) -> str:
+    if not plan.proposals or any(one.authority != "approval_required" for one in plan.proposals):
+        return ""
+    flags = f"{permitted(plan)} --authorize {plan.proposals[0].proposal_id} {_BY}".lstrip()
+    same = "recover it again with the same permissions and approve a proposal"
+    return f"{same} ({flags}; preparation.authorize(...) in Python)"
+
+
+def _mend(verdict: Verdict, _: RecoveryPlan) -> str:
+    return _MEND if _raised(verdict) else ""
+
+
+def _return_metrics(verdict: Verdict, plan: RecoveryPlan) -> str:
+    if not _returns_wrong(verdict, plan):
+        return ""
+    names = [plan.contract.progress_metric, *(one.name for one in plan.contract.verification.metric_guards)]
+    values = ", ".join(f'"{one}": ...' for one in names)
+    return f"have the function return its metrics, {{{values}}}, as numbers"
+
+
+def _after_probes(verdict: Verdict, plan: RecoveryPlan) -> str:
+    parts = (_reads_its_config(verdict, plan), _LOOK, _more_to_try(verdict, plan), _more_to_allow(plan))
+    return "; ".join(filter(None, parts))
+
+
+def _with_more_room(verdict: Verdict, plan: RecoveryPlan) -> str:
+    return "; ".join(filter(None, (_STEPS[verdict.reason_code], _more_to_try(verdict, plan))))
+
+
+# What is asked first, in this order; the first that has something to say says it, and ``_STEPS`` where none has.
+_ASKED: dict[str, tuple[Callable[[Verdict, RecoveryPlan], str], ...]] = {
+    "no_supported_intervention": (_name_a_control,),
+    "needs_approval": (_permit, _approve),
+    "control_failed_differently": (_mend,),
+    "no_candidate_passed_probe": (_return_metrics, _after_probes),
+    "no_eligible_candidate": (_return_metrics, _with_more_room),
+    "confirmation_failed": (_with_more_room,),
+}
 
 
 def _raised(verdict: Verdict) -> bool:
@@ -128,19 +157,14 @@ def _more_to_try(verdict: Verdict, plan: RecoveryPlan) -> str:
     return f"{were} not tried for want of room: raise {' and '.join(names)}, and max_trials with it, and {_AGAIN}"
 
 
-def _all_wait(plan: RecoveryPlan) -> bool:
-    """Tell whether a plan holds proposals that a person may approve, and no other."""
-    return bool(plan.proposals) and all(one.authority == "approval_required" for one in plan.proposals)
-
-
 def _found_and_left_out(plan: RecoveryPlan) -> str:
     """Return what to do where the configuration has a batch size, but what was measured rules a smaller one out."""
     found = plan.left_out("micro_batch_size")
     if found is None or found.declarable or found.reason == NOT_THERE:
         return ""
     return (
-        "Next: what to change instead stands in the failure (`watcher inspect"
-        f" {plan.source.run_id}`). A smaller micro-batch was left out: {found.reason}"
+        f"what to change instead stands in the failure (`watcher inspect {plan.source.run_id}`). A smaller micro-batch"
+        f" was left out: {found.reason.rstrip('.')}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from watcherml.contract.contract import RecoveryContract
 from watcherml.protocol.cost import worst_case
+from watcherml.protocol.permitting import flag, permitting
 from watcherml.protocol.plan import NOT_THERE, RecoveryPlan
 from watcherml.protocol.proposal import Proposal
 from watcherml.report.safe import one_line
@@ -61,20 +62,13 @@ def how_to_permit(plan: RecoveryPlan) -> str:
 
     As many as the one that lacks the fewest: nobody is led to permit more than a change needs.
     """
-    fewest = min((one.permissions or () for one in plan.withheld), key=len)
-    flags = [f"--{name.replace('_', '-')}" for name in fewest if name.startswith("allow_")]
-    fields = ", ".join(f"{name}=True" for name in fewest if name.startswith("allow_"))
-    python = [f"permissions=InterventionPermissions({fields})"] if fields else []
-    asked = len(flags) < len(fewest)  # a plan of automatic proposals only
-    words = (["without --automatic-only"] if asked else []) + ([f"with {' '.join(flags)}"] if flags else [])
-    python += ["include_approval_required=True"] if asked else []
-    return f"{' and '.join(words)} (in Python {', '.join(python)})"
+    return permitting(min((one.permissions or () for one in plan.withheld), key=len))
 
 
 def permitted(plan: RecoveryPlan) -> str:
     """Return the flags that give a plan made again the permissions that this one has."""
     given = plan.contract.permissions.to_data()
-    return " ".join(f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given)
+    return " ".join(flag(name) for name, is_given in given.items() if is_given)
 
 
 def success_sentences(contract: RecoveryContract) -> list[str]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from pathlib import Path
 
 from watcherml.errors import NotFound
+from watcherml.platform import is_file, is_folder
 from watcherml.store.database import FILE_NAME
 
 _NAMED = "--data-dir or WATCHERML_DIR names another."
 
 
 def where_else(folder: Path) -> str:
-    """Return where a store is instead of in ``folder``: inside it, or above it; and how to name one.
-
-    A folder that this user may not look into has none to name: Path.is_file would raise for somebody else's.
-    """
+    """Return where a store is instead of in ``folder``: inside it, or above it; and how to name one."""
     inside = folder / ".watcherml"
-    if os.path.isdir(inside):  # noqa: PTH112
+    if is_folder(inside):
         return f"There is one in {inside}: name that folder."
     above = (parent / ".watcherml" for parent in folder.parents)
-    found = next((one for one in above if one != folder and os.path.isfile(one / FILE_NAME)), None)  # noqa: PTH113
+    found = next((one for one in above if one != folder and is_file(one / FILE_NAME)), None)
     return _NAMED if found is None else f"There is one in {found}: {_NAMED}"
 
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from watcherml.errors import DamagedRow
 from watcherml.platform import pid_runs
+from watcherml.store.sound import each
 from watcherml.store.spool import HAS_STEP, HEADER, MARK_AT, RECORD, AppendSpool, MappedSpool, Spool
 
 _CHUNK_BYTES = 1 << 18
@@ -116,7 +117,12 @@ def fold(
     return moved
 
 
-def readable(path: Path) -> Path:
+def tell_unreadable(folder: Path, run_id: str | None = None) -> None:
+    """Tell each journal of a run, or of all, whose points cannot be read, as a row is told that a list leaves out."""
+    each(files(folder, run_id, ".points", ".jsonl"), _readable)
+
+
+def _readable(path: Path) -> Path:
     """Return the path of a journal; ``DamagedRow`` if its points cannot be read, so that it stays where it is.
 
     One that has no byte yet, or that is gone meanwhile, has no points to miss.

@@ -109,19 +109,18 @@ class Storage:
         In any other store, and in one that is full or locked, reading sees the journal through a copy. A journal that
         cannot be read stays, and is told as a row is that a list leaves out.
         """
-        if any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
-            from watcherml.store import journal
-            from watcherml.store.sound import each
+        if not any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
+            return
+        from watcherml.store import journal
 
-            each(journal.files(self.runs.spool_folder, run_id, ".points", ".jsonl"), journal.readable)
+        journal.tell_unreadable(self.runs.spool_folder, run_id)
         if self.database.reads_copy or not self.writable:
             return
-        if any(self.runs.spool_folder.glob(f"{glob.escape(run_id)}.*")):
-            try:
-                with Patience(_READER_SECONDS).used():
-                    self.runs.fold(run_id)
-            except StoreError:
-                self.database.read_copy()
+        try:
+            with Patience(_READER_SECONDS).used():
+                self.runs.fold(run_id)
+        except StoreError:
+            self.database.read_copy()
 
     def take_endings(self) -> None:
         """Bring endings that were put aside into the store; where it does not take them, reading sees them."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.contract.identity import CodeIdentity
 from watcherml.errors import InvalidEntrypoint, WatcherError
-from watcherml.platform import expanded, interpreter, new_session_options
+from watcherml.platform import expanded, interpreter, is_folder, new_session_options
 from watcherml.sealed.fields import Identity, Later, Name
 from watcherml.sealed.record import Record
 
@@ -63,7 +63,7 @@ def check_entrypoint(
     longer than ``timeout_seconds``.
     """
     root = resolved_root(project_root)
-    if not os.path.isdir(root):  # noqa: PTH112 - Path.is_dir raises below a folder of somebody else
+    if not is_folder(root):
         raise InvalidEntrypoint(
             "project_root", expected="an existing folder that can be entered", got=str(project_root)[:300]
         )

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import psutil
 
-from watcherml.platform import become_subreaper, new_session_options, signal_name
+from watcherml.platform import become_subreaper, is_file, new_session_options, signal_name
 from watcherml.protocol.request import Launch, TrialRequest
 from watcherml.recorder.host_memory import oom_kills
 from watcherml.recorder.redact import remember
@@ -91,7 +91,7 @@ class Guard:
             "started_at": started_at,
             "wall_seconds": round(wall, 3),
             "oom_kills": (oom_kills() or 0) - kills_before,
-            "report": report.name if sealed and os.path.isfile(report) else None,  # noqa: PTH113 - it never raises
+            "report": report.name if sealed and is_file(report) else None,
             "report_sha256": digest,
         }
         self.paths.write_exit(json.dumps(found).encode())

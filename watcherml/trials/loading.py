@@ -12,6 +12,7 @@ from typing import Any
 
 from watcherml.contract.entrypoint import TrainingEntrypoint
 from watcherml.errors import InvalidEntrypoint
+from watcherml.platform import is_folder
 from watcherml.trials.cannot_import import where_instead
 from watcherml.trials.code import INSTALLED
 
@@ -25,7 +26,7 @@ def arrange(project_root: Path, working_directory: str) -> None:
     the installed packages and after the standard library.
     """
     work = (project_root / working_directory).resolve()
-    if not os.path.isdir(work):  # noqa: PTH112 - Path.is_dir raises below a folder of somebody else
+    if not is_folder(work):
         raise InvalidEntrypoint(
             "working_directory", expected="an existing folder that can be entered", got=str(working_directory)[:300]
         )

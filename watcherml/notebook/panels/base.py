@@ -203,11 +203,11 @@ def panel_box() -> Any:
     return made
 
 
-def text_field(css: str, placeholder: str, value: str = "", *, name: str = "") -> Any:
+def text_field(css: str, placeholder: str, value: str = "", *, name: str = "", margin: str = _MARGIN) -> Any:
     """Return a field for one line of text. ``name`` is what a screen reader calls it (default: the placeholder)."""
     # Letter by letter the front end holds back the last ones, and a click on a button overtakes them.
     made = widgets().Text(
-        value=value, placeholder=placeholder, continuous_update=False, layout={"width": "320px", "margin": _MARGIN}
+        value=value, placeholder=placeholder, continuous_update=False, layout={"width": "320px", "margin": margin}
     )
     made.add_class(css)
     return named(made, name or placeholder)

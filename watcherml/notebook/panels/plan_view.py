@@ -28,8 +28,8 @@ class PlanView:
         self._locked = False  # a click is being carried out
         self._head, self._message, self._whole = base.html_box(), base.html_box(css="wml-message"), base.html_box()
         self._terms, self._memory = base.html_box(css="wml-contract"), base.html_box()
-        self._person = base.text_field("wml-approved-by", "Your name, for approvals", panel.approver)
-        self._person.layout.margin = "2px 0 8px -8px"
+        person = "Your name, for approvals"
+        self._person = base.text_field("wml-approved-by", person, panel.approver, margin="2px 0 8px 0")
         self._start: Any = None  # made with each plan
         self._free = base.button("Give it back", "wml-free", base.guarded(panel.free, panel.say),
                                  tooltip="Let go of the frames of the failed cell")  # fmt: skip
