@@ -92,6 +92,7 @@ def install(card, monkeypatch, folder):
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     importlib.invalidate_caches()
     library = importlib.import_module("pynvml")
+    del sys.modules["pynvml"]  # else what is put back after the test is this one, and every later run samples it
     monkeypatch.setitem(sys.modules, "pynvml", library)
     tell_nvml(card, library)
     return library

@@ -74,7 +74,7 @@ def test_on_colab_its_own_module_sends_the_file(failed, tmp_path, monkeypatch):
 
     assert files.sent == [str(tmp_path / leaving.PACK_NAME)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "google"]:
-        monkeypatch.delitem(sys.modules, name)
+        del sys.modules[name]  # for good: monkeypatch would put the stand-in back
 
 
 # -- on record -------------------------------------------------------------------------------------------------------
